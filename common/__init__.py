@@ -1,0 +1,1 @@
+"""What liken's processes share. Nothing here knows any service."""

@@ -1,0 +1,31 @@
+"""The one way liken replaces a file: whole, or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from common.errors import MachineError
+
+TEMPORARY_PREFIX = ".liken-"  # readers of CDI and record folders take *.json and *.yaml only
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Put `content` at `path` by a temporary name in the same folder and a rename.
+
+    A reader sees the old file or the new one. Nothing is synced: what liken writes dies with the boot.
+    Raises MachineError when the folder cannot be written (full, read-only, missing).
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                os.fchmod(file.fileno(), mode)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise MachineError(
+            f"cannot write {path}: {error.strerror}; check that its folder exists and has room"
+        ) from error

@@ -1,0 +1,1 @@
+"""Log lines: text for people, JSON for programs. Standard library logging underneath."""

@@ -1,0 +1,1 @@
+"""The metrics every process serves, in Prometheus' conventions, prefix liken_."""

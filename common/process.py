@@ -1,0 +1,1 @@
+"""What every process is: signals, health, one listener for metrics and probes, one clean end."""
