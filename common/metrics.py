@@ -1,1 +1,53 @@
-"""The metrics every process serves, in Prometheus' conventions, prefix liken_."""
+"""The metrics every process serves, in Prometheus' conventions, prefix liken_.
+
+Each service declares its own in services/<name>/metrics.py, as a class that takes the registry.
+"""
+
+import importlib.metadata
+import platform
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+QUICK_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # calls and passes
+SLOW_S = (
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    7.5,
+    10.0,
+    30.0,
+)  # hot-plug to slice: settling included
+
+
+def new_registry(service: str) -> CollectorRegistry:
+    """A registry that already holds the build and the process itself (memory, CPU, open files)."""
+    registry = CollectorRegistry(auto_describe=True)
+    ProcessCollector(registry=registry)
+    build = Gauge(
+        "liken_build_info",
+        "Always 1; the labels say which build of which service this is.",
+        ["service", "version", "python"],
+        registry=registry,
+    )
+    build.labels(service=service, version=version(), python=platform.python_version()).set(1)
+    return registry
+
+
+def version() -> str:
+    """The installed version of liken, "unknown" in a tree that nobody installed."""
+    try:
+        return importlib.metadata.version("liken")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def exposition(registry: CollectorRegistry) -> tuple[str, bytes]:
+    """Content type and body of /metrics."""
+    return CONTENT_TYPE_LATEST, generate_latest(registry)
