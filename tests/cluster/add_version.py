@@ -1,7 +1,7 @@
 """Make tools/<version>/ for one more Kubernetes release: `python -m tests.cluster.add_version 1.36.3`.
 
-The folder holds a module that requires k8s.io/kubernetes at that release, repeats its list of staging modules as
-replace lines (a module's own replace lines do not count for one that depends on it), and names the programs.
+The folder holds a module that requires k8s.io/kubernetes at that release, repeats its list of staging modules
+as replace lines (those of a module do not count for one that depends on it), and names the programs.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The programs of a real cluster: found, or built from Go modules at the releases tools/*/go.mod name.
 
 Each folder of tools/ is one module with `tool` lines; a folder named like a version is Kubernetes of that
-version. What is built is kept outside the repository, below $XDG_CACHE_HOME/liken/kube, and found there again.
+version. What is built is kept outside the repository, below $XDG_CACHE_HOME/liken/kube, and found there.
 LIKEN_KUBE_BIN or KUBEBUILDER_ASSETS may name a folder of ready programs: they stand in for the newest
 Kubernetes, etcd and containerd, as far as that folder has them.
 """
@@ -67,7 +67,7 @@ def kubernetes_versions() -> list[str]:
 
 
 def find(name: str, version: str | None = None) -> Path:
-    """The path of a program; `version` is a Kubernetes release, None for the newest and for all other programs.
+    """The path of a program; `version` is a Kubernetes release, None for the newest and for other programs.
 
     Raises UnavailableError.
     """
@@ -88,7 +88,7 @@ def build_all(versions: list[str] | None = None) -> Iterator[str]:
     """Build what is missing; yields one line for each program built or not to be had."""
     wanted = versions or kubernetes_versions()
     for version in sorted(set(wanted) - set(kubernetes_versions())):
-        yield f"Kubernetes {version}: not built, no tools folder; `python -m tests.cluster.add_version {version}` makes one"
+        yield f"Kubernetes {version}: not built, `python -m tests.cluster.add_version {version}` comes first"
     newest = kubernetes_versions()[0]
     for program in programs():
         if program.kubernetes and program.tool not in wanted:

@@ -1,0 +1,82 @@
+"""`make test-cluster`: get what the tier needs, then run its tests in namespaces of their own.
+
+Network, mounts and processes of the test cluster are invisible outside, and all of it is gone when the tests
+end: fixed addresses and the kubelet's usual folders are safe to use inside. VERSIONS=1.37.2,1.34.4 names the
+releases to run, newest first.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster.binaries import build_all, kubernetes_versions
+
+HERE = Path(__file__).parent
+MARK = "LIKEN_CLUSTER_INSIDE"
+
+
+def main(arguments: list[str]) -> int:
+    if os.geteuid() != 0:
+        print("cluster tier: nothing ran, a kubelet and its containers need root")
+        return 1
+    if problem := install_packages():
+        print(f"cluster tier: nothing ran, {problem}")
+        return 1
+    versions = [version for version in os.environ.get("VERSIONS", "").split(",") if version]
+    for line in build_all(versions):
+        print(f"cluster tier: {line}", flush=True)
+    environment = {**os.environ, MARK: ",".join(versions or kubernetes_versions())}
+    try:
+        return subprocess.run([*_enter(), *_pytest(), *arguments], env=environment, check=False).returncode
+    finally:
+        remove_cgroups()
+
+
+def install_packages() -> str:
+    """Install what debian-packages.txt names and is missing; the problem in words, or nothing."""
+    lines = (HERE / "debian-packages.txt").read_text().splitlines()
+    packages = [line for line in lines if line and not line.startswith("#")]
+    if not shutil.which("apt-get"):
+        return f"this is no Debian: install {', '.join(packages)} by hand"
+    status = _quiet("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *packages).stdout
+    missing = sorted(
+        set(packages) - {line.split()[0] for line in status.splitlines() if line.endswith(" installed")}
+    )
+    if not missing:
+        return ""
+    print(f"cluster tier: installing {', '.join(missing)}", flush=True)
+    _quiet("apt-get", "update")
+    done = _quiet("apt-get", "install", "-y", "--no-install-recommends", *missing)
+    return (
+        ""
+        if done.returncode == 0
+        else f"apt-get install ended with {done.returncode}: {done.stderr.strip()[-300:]}"
+    )
+
+
+def remove_cgroups() -> None:
+    """The containers' cgroups are no namespace's and stay, empty, when everything has been killed."""
+    for name in ("k8s.io", "kubepods"):
+        for top in sorted(Path("/sys/fs/cgroup").glob(f"**/{name}")):
+            for folder, _, _ in os.walk(top, topdown=False):
+                Path(folder).rmdir()
+
+
+def _enter() -> list[str]:
+    # the first process inside is pytest: when it ends, the kernel ends all that is left
+    return ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def _pytest() -> list[str]:
+    return [sys.executable, "-m", "pytest", "--timeout=300", str(HERE)]
+
+
+def _quiet(*command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
