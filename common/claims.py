@@ -1,6 +1,31 @@
-"""The records of prepared claims: the only state liken keeps."""
+"""The records of prepared claims: the only state liken keeps.
+
+One JSON file per claim at <plugin folder>/claims/<boot id>/<uid>.json. A record means something only within
+its boot: USB bus numbers move at a reboot, and the kubelet prepares again.
+"""
+
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
+
+from common.errors import MachineError
+from common.files import TEMPORARY_PREFIX, names_in, write_atomically
+from common.inventory import SCHEMA
+from common.locks import FileLock
+
+LOCK_FILE = "claims.lock"
+NO_BOOT = "none"  # the folder's name where the tree tells no boot id (a played machine)
+_RECORD, _ASIDE = ".json", ".broken"
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DEVICE = re.compile(
+    r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+)  # DNS label; Kubernetes API limit for device names
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,3 +54,176 @@ class Record(msgspec.Struct, frozen=True):
     name: str
     uid: str
     results: tuple[Result, ...]
+
+
+class Entry(NamedTuple):
+    """What the store holds for one claim. Only a readable entry has its record.
+
+    A "newer" entry was written by a later version of liken and is left alone; a "broken" one does not parse.
+    Both count as holders of the devices that their spec names.
+    """
+
+    uid: str
+    form: Literal["readable", "newer", "broken"]
+    record: Record | None = None
+
+
+class _Head(msgspec.Struct):
+    schema: int
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+_RECORDS = msgspec.json.Decoder(Record)
+
+
+def is_uid(text: str) -> bool:
+    """Whether `text` is a UUID as Kubernetes writes it, the only thing that may become a file's name."""
+    return _UID.fullmatch(text) is not None
+
+
+class Store:
+    """The records of one boot. Whoever changes something holds `lock`; reading needs no lock."""
+
+    def __init__(self, plugin_dir: Path, boot: str) -> None:
+        """`boot` is the boot id of the machine, "" where it has none. Touches no file."""
+        self.boot = boot if is_uid(boot) else NO_BOOT
+        self._plugin_dir = plugin_dir
+        self._claims = plugin_dir / "claims"
+        self._folder = self._claims / self.boot
+        self._lock = FileLock(plugin_dir / LOCK_FILE)
+
+    def lock(
+        self, timeout_s: float, cancelled: threading.Event | None = None
+    ) -> AbstractContextManager[float]:
+        """The one lock around every change of records and specs; see FileLock.held."""
+        return self._lock.held(timeout_s, cancelled)
+
+    def make_folders(self) -> None:
+        """Make the folder of this boot's records. Raises MachineError when that cannot be done."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MachineError(
+                f"cannot make {self._folder}: {error.strerror}; set LIKEN_KUBELET to the kubelet's folder"
+            ) from error
+
+    def read(self, uid: str) -> Entry | None:
+        """The entry of one claim, None when there is none. Raises MachineError when it cannot be read."""
+        content = _read(self._path(uid))
+        if content is not None:
+            return _entry(uid, content)
+        return Entry(uid, "broken") if self._path(uid, _ASIDE).exists() else None
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries in the order of their UIDs. Raises MachineError when the folder cannot be read."""
+        for uid in self.uids():
+            if entry := self.read(uid):
+                yield entry
+
+    def uids(self) -> list[str]:
+        """The UIDs of all entries, sorted. Raises MachineError when the folder cannot be read."""
+        return _uids(names_in(self._folder))
+
+    def write(self, record: Record) -> None:
+        """Write a record; one set aside for the same claim goes. Needs the lock. Raises MachineError."""
+        if not _is_sound(record.uid, record):
+            raise ValueError(f"no record of a claim: {record}")
+        self.make_folders()
+        write_atomically(self._path(record.uid), msgspec.json.encode(record) + b"\n")
+        self._path(record.uid, _ASIDE).unlink(missing_ok=True)
+
+    def remove(self, uid: str) -> None:
+        """Remove whatever is kept for a claim. Needs the lock. Raises MachineError."""
+        try:
+            for end in (_ASIDE, _RECORD):
+                self._path(uid, end).unlink(missing_ok=True)
+        except OSError as error:
+            raise MachineError(f"cannot remove {self._path(uid)}: {error.strerror}") from error
+
+    def set_aside(self, uid: str) -> bool:
+        """Give a record that does not parse another name. Needs the lock. True when it had to be done."""
+        try:
+            self._path(uid).replace(self._path(uid, _ASIDE))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise MachineError(f"cannot rename {self._path(uid)}: {error.strerror}") from error
+        return True
+
+    def sweep(self) -> int:
+        """Remove temporary files that a killed process left. Needs the lock: nobody writes now."""
+        return sweep(self._folder, TEMPORARY_PREFIX)
+
+    def other_boots(self) -> dict[str, list[str]]:
+        """The folders of other boots, each with the UIDs of its records. Raises MachineError."""
+        others = (name for name in names_in(self._claims) if name != self.boot and _is_boot(name))
+        return {boot: _uids(names_in(self._claims / boot)) for boot in others}
+
+    def remove_boot(self, boot: str) -> None:
+        """Remove the folder of another boot. Needs the lock. Raises MachineError."""
+        if boot == self.boot or not _is_boot(boot):
+            raise ValueError(f"not another boot: {boot}")
+        try:
+            shutil.rmtree(self._claims / boot)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise MachineError(f"cannot remove {self._claims / boot}: {error.strerror}") from error
+
+    def _path(self, uid: str, end: str = _RECORD) -> Path:
+        if not is_uid(uid):
+            raise ValueError(f"not a UUID: {uid!r}")
+        return self._folder / f"{uid}{end}"
+
+
+def sweep(folder: Path, prefix: str) -> int:
+    """Remove the files of `folder` whose name begins with `prefix`; return how many went."""
+    leftovers = [name for name in names_in(folder) if name.startswith(prefix)]
+    for name in leftovers:
+        (folder / name).unlink(missing_ok=True)
+    return len(leftovers)
+
+
+def _uids(names: list[str]) -> list[str]:
+    found = (name.removesuffix(end) for name in names for end in (_RECORD, _ASIDE) if name.endswith(end))
+    return sorted({uid for uid in found if is_uid(uid)})
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise MachineError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _entry(uid: str, content: bytes) -> Entry:
+    try:
+        if _HEADS.decode(content).schema > SCHEMA:
+            return Entry(uid, "newer")
+        record = _RECORDS.decode(content)
+    except msgspec.DecodeError:
+        return Entry(uid, "broken")
+    return Entry(uid, "readable", record) if _is_sound(uid, record) else Entry(uid, "broken")
+
+
+def _is_sound(uid: str, record: Record) -> bool:
+    """Whether the words of a record may become names of files and folders."""
+    return (
+        record.uid == uid
+        and is_uid(uid)
+        and bool(record.results)
+        and all(
+            _DEVICE.fullmatch(result.device) and _is_name(result.bus) and _is_name(result.address)
+            for result in record.results
+        )
+    )
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and "/" not in text and "\0" not in text and text not in (".", "..")
+
+
+def _is_boot(name: str) -> bool:
+    return is_uid(name) or name == NO_BOOT

@@ -16,7 +16,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     Raises MachineError when the folder cannot be written (full, read-only, missing).
     """
     try:
-        handle, temporary = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f"{TEMPORARY_PREFIX}{path.name}-", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -29,3 +29,17 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
         raise MachineError(
             f"cannot write {path}: {error.strerror}; check that its folder exists and has room"
         ) from error
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names of what lies in `folder`, sorted; none when there is no such folder.
+
+    Raises MachineError when it cannot be read: that is never the same as an empty folder.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise MachineError(f"cannot read {folder}: {error.strerror}") from error

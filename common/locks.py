@@ -1,0 +1,107 @@
+"""Locks between processes: one file, one flock. The kernel gives a lock back when its holder dies."""
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from common.errors import MachineError
+
+# A waiter asks again after these times, the last one for ever. The holder keeps the lock for about half a
+# millisecond per claim; flock has no time-out, and a signal cannot end the wait of one thread of many.
+_ASK_AGAIN_S = (0.0002, 0.0005, 0.001, 0.001, 0.002, 0.002, 0.005)
+
+
+class LockTimeoutError(MachineError):
+    """The lock was not to be had in time, or whoever wanted it gave up."""
+
+
+class FileLock:
+    """A lock over threads and processes that several callers take for a short time."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is made when it is missing; its folder must exist when the lock is taken."""
+        self._path = path
+        self._threads = threading.Lock()  # queues the threads of this process, so that one of them asks
+
+    @contextlib.contextmanager
+    def held(self, timeout_s: float, cancelled: threading.Event | None = None) -> Iterator[float]:
+        """Hold the lock inside the `with`; gives the seconds that the wait took.
+
+        Raises LockTimeoutError after `timeout_s` seconds or soon after `cancelled` is set, MachineError when
+        the lock file cannot be opened.
+        """
+        start = time.monotonic()
+        deadline = start + max(timeout_s, 0.0)
+        if not self._threads.acquire(timeout=max(timeout_s, 0.0)):
+            raise self._too_late(timeout_s)
+        try:
+            with self._ask(deadline, timeout_s, cancelled):
+                yield time.monotonic() - start
+        finally:
+            self._threads.release()
+
+    def _ask(self, deadline: float, timeout_s: float, cancelled: threading.Event | None) -> IO[bytes]:
+        tries = 0
+        while True:
+            if cancelled is not None and cancelled.is_set():
+                raise LockTimeoutError(f"gave up waiting for {self._path}: the call was cancelled")
+            if file := _take(self._path):
+                return file
+            if time.monotonic() >= deadline:
+                raise self._too_late(timeout_s)
+            time.sleep(_ASK_AGAIN_S[min(tries, len(_ASK_AGAIN_S) - 1)])
+            tries += 1
+
+    def _too_late(self, timeout_s: float) -> LockTimeoutError:
+        return LockTimeoutError(
+            f"{self._path} was held by another liken process for all of {timeout_s:.1f} s;"
+            " it is tried again with the next call"
+        )
+
+
+class LifeLock:
+    """A lock that a process takes once and holds until it ends: who has it is the active one of several."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+
+    def try_take(self) -> bool:
+        """Whether this process holds the lock now. Taking it again after success costs nothing.
+
+        Raises MachineError when the lock file cannot be opened.
+        """
+        if self._file is not None:
+            return True
+        self._file = _take(self._path)
+        return self._file is not None
+
+    def release(self) -> None:
+        """Give the lock back. Not needed at the end of a process."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _take(path: Path) -> IO[bytes] | None:
+    """The locked file, or None when somebody else has it. Raises MachineError when it cannot be opened."""
+    try:
+        file = path.open("ab", buffering=0)
+    except OSError as error:
+        raise MachineError(
+            f"cannot open the lock {path}: {error.strerror}; check that its folder exists and can be written"
+        ) from error
+    try:
+        # the lock belongs to this opening of the file: closing it, or dying, gives it back
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.close()  # busy, or somebody removed the file meanwhile and the next one makes another
+    return None

@@ -1,0 +1,1 @@
+"""The kubelet's gRPC interfaces: our own .proto files and the code generated from them (generate.py)."""
