@@ -1,0 +1,59 @@
+"""The `liken` command: runs one command and turns every error into one line and an exit code.
+
+0: done. 1: refused or not found. 2: wrong usage. 130: interrupted.
+"""
+
+import os
+import sys
+
+import click
+
+from common.errors import LikenError
+from common.settings import SettingsError
+from services.console.output import complain
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; returns its exit code. Prints one line on stderr when that is not 0."""
+    from services.console.app import app
+
+    try:
+        code = app(arguments, prog_name="liken", standalone_mode=False)
+        sys.stdout.flush()
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "liken"
+        complain(f"{error.format_message().rstrip('.')}: see {where} --help")
+        return 2
+    except SettingsError as error:
+        complain(str(error))
+        return 2
+    except LikenError as error:
+        complain(str(error))
+        return 1
+    except (KeyboardInterrupt, click.Abort):
+        complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        # the reader (`| head`) has seen enough; nothing may be written at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return 1
+    except Exception as error:  # noqa: BLE001 - no traceback reaches a user; LOG_LEVEL=DEBUG shows it
+        if os.environ.get("LOG_LEVEL") == "DEBUG":
+            raise
+        complain(
+            f"a fault of liken itself ({type(error).__name__}: {error}): LOG_LEVEL=DEBUG shows where; please report it"
+        )
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What supervisord does not do by itself: loaded into it by images/supervisord.conf as an RPC interface.
+
+- a signal or a death wakes it at once; its own loop sleeps for up to a second
+- the back-off of a crash loop grows to MAX_BACKOFF_S and no further
+- a service that exits 2 was set up wrongly: all four end, and so does `liken up`, with the same code
+- what the services print goes to the console as well as to their log files
+- restarts are counted, for `liken status`
+"""
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from supervisor import events
+from supervisor.states import SupervisorStates
+
+MAX_BACKOFF_S = 30  # the longest wait before a service that dies at its start is tried again
+WRONG_SETTINGS = 2  # the exit code of a service that cannot run with what it was told
+
+
+class Watch:
+    """The RPC interface `liken`; its public methods can be called over the control socket."""
+
+    def __init__(self, supervisord: Any) -> None:
+        self._options = supervisord.options
+        self._starts: dict[str, int] = {}
+        self._waker = _Waker(self._options.get_socket_map())
+        self._options.exit_code = 0
+        self._codes: dict[int, int] = {}
+        self._listen_to_exits()
+        events.subscribe(events.ProcessStateEvent, self._process_changed)
+        events.subscribe(events.ProcessLogEvent, self._process_spoke)
+        events.subscribe(events.SupervisorRunningEvent, self._running)
+
+    def restarts(self) -> dict[str, int]:
+        """How often each service was started again since `liken up`."""
+        return {name: starts - 1 for name, starts in sorted(self._starts.items())}
+
+    def _listen_to_exits(self) -> None:
+        # supervisord forgets the code of a process that dies within startsecs, so it is noted where it is reaped
+        waitpid = self._options.waitpid
+
+        def noting() -> tuple[int | None, int | None]:
+            pid, status = waitpid()
+            if pid and os.WIFEXITED(status):
+                self._codes[pid] = os.WEXITSTATUS(status)
+            return pid, status
+
+        self._options.waitpid = noting
+
+    def _running(self, event: Any) -> None:
+        # a closed terminal ends `liken up`; supervisord's own answer to SIGHUP is to start everything again
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        self._waker.wake_on_signals()
+
+    def _process_changed(self, event: Any) -> None:
+        process, name = event.process, event.process.config.name
+        if isinstance(event, events.ProcessStateStartingEvent):
+            self._starts[name] = self._starts.get(name, 0) + 1
+            return
+        if not isinstance(event, events.ProcessStateBackoffEvent | events.ProcessStateExitedEvent):
+            return
+        if self._codes.pop(process.pid, None) == WRONG_SETTINGS:
+            self._give_up(name)
+        elif isinstance(event, events.ProcessStateBackoffEvent):
+            process.backoff = min(process.backoff, MAX_BACKOFF_S)
+            process.delay = time.time() + process.backoff
+            _print(f"{name} ended soon after its start: trying again in {process.backoff} s")
+        else:
+            _print(f"{name} ended: starting it again")
+        self._waker.wake()
+
+    def _give_up(self, name: str) -> None:
+        if self._options.mood == SupervisorStates.RUNNING:
+            _print(f"{name} cannot run with these settings: stopping")
+            self._options.mood = SupervisorStates.SHUTDOWN
+        self._options.exit_code = WRONG_SETTINGS
+
+    def _process_spoke(self, event: Any) -> None:
+        name = event.process.config.name
+        for line in event.data.decode(errors="replace").splitlines():
+            _print(f"{name:10} {line}")
+
+
+class _Waker:
+    """A pipe in supervisord's loop. The methods are those its loop calls on a dispatcher."""
+
+    def __init__(self, sockets: dict[int, Any]) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        sockets[self._read] = self
+
+    def wake(self) -> None:
+        try:
+            os.write(self._write, b"\0")
+        except BlockingIOError:
+            return  # full: a wake is under way already
+
+    def wake_on_signals(self) -> None:
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def handle_read_event(self) -> None:
+        os.read(self._read, 4096)
+
+    def handle_error(self) -> None:
+        error = sys.exc_info()[1]
+        _print(f"the supervisor's wake-up failed ({error}): restarts may take a second longer")
+
+
+def _print(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except (OSError, ValueError):
+        return  # the console is gone (closed terminal or pipe); the log files have it all
+
+
+def make_rpcinterface(supervisord: Any, **config: Any) -> Watch:
+    """Called by supervisord as images/supervisord.conf says."""
+    return Watch(supervisord)
