@@ -19,7 +19,7 @@ NETWORK = (
     "ip link add cni0 type bridge",
     f"ip addr add {HOST_ADDRESS}/16 dev cni0",
     "ip link set cni0 up",
-    # the containers see the mounts of their pods through shared propagation; nothing of it leaves this namespace
+    # containers see the mounts of their pods through shared propagation; nothing of it leaves this namespace
     "mount --make-rshared /",
 )
 
