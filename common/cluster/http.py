@@ -1,0 +1,305 @@
+"""Requests to the Kubernetes API: credentials, time limits, and what an answer means.
+
+The official client finds and refreshes the credentials and owns the connections; requests go through its
+connection pool directly, because its generated methods validate and copy every argument and every body.
+"""
+
+import http.client
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+import yaml
+
+from common.cluster.port import Cause, ClusterUnavailable, OutOfDate, Raw, Refused
+from common.errors import LikenError
+
+if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
+CONNECT_S = 3.0
+ANSWER_S = 15.0  # the API server gives up on most requests after 60 s; we ask again instead
+MAX_ANSWER_BYTES = 64 * 1024 * 1024  # eight full slices are below 10 MB
+MAX_TEXT = 400  # of a server's words in one line of ours
+_CHUNK = 64 * 1024
+_NOT_NOW = (401, 403, 408, 429)  # besides 5xx: the same content may be accepted later
+
+
+class Missing(LikenError):  # noqa: N818 - said as it is
+    """The server answered 404."""
+
+
+class Session(NamedTuple):
+    """One set of credentials and its connections."""
+
+    configuration: Any
+    pool: Any
+    files: Mapping[Path, tuple[int, int, int]]  # what the credentials were read from, as it was then
+
+
+class Api:
+    """Thread-safe requests; opens itself at the first one, and again when a credential file changed."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._environ = environ
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._streams: set[BaseHTTPResponse] = set()
+
+    def open(self) -> Session:
+        """The session to use now. Raises ClusterUnavailable when there are no usable credentials."""
+        session = self._session
+        if session is not None and session.files == _look(session.files):
+            return session
+        with self._lock:
+            if self._session is session:
+                self._session = _connect(self._environ)
+            assert self._session is not None
+            return self._session
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Raw | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = ANSWER_S,
+    ) -> Raw:
+        """Send one request and return the object of the answer.
+
+        Raises Missing (404), OutOfDate (409, 410), Refused (the content is not acceptable),
+        ClusterUnavailable (anything that may be otherwise later). A write that raises ClusterUnavailable may
+        have happened.
+        """
+        deadline = time.monotonic() + timeout_s
+        data = None if body is None else msgspec.json.encode(body)
+        try:
+            response = self._send(method, path, query, data, content_type, timeout_s, timeout_s)
+            content = _read(response, deadline)
+        except _transport_errors() as error:
+            raise ClusterUnavailable(f"the API server cannot be reached: {_line(error)}") from error
+        if response.status >= 400:
+            self._refuse(response.status, response.headers, content)
+        return _object(content)
+
+    def stream(self, path: str, query: Mapping[str, str], silence_s: float) -> Iterator[Raw]:
+        """The JSON lines of a watch until the server ends it. Raises as `request`.
+
+        `silence_s` without a byte counts as a dead connection.
+        """
+        try:
+            response = self._send("GET", path, query, None, "", CONNECT_S, silence_s)
+            if response.status >= 400:
+                self._refuse(response.status, response.headers, _read(response, time.monotonic() + ANSWER_S))
+            self._streams.add(response)
+            try:
+                for line in _lines(response):
+                    yield _object(line)
+            finally:
+                self._streams.discard(response)
+                response.close()
+        except _transport_errors() as error:
+            raise ClusterUnavailable(f"the watch broke off: {_line(error)}") from error
+
+    def close(self) -> None:
+        """End streams that other threads read."""
+        for response in list(self._streams):
+            response.shutdown()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        connect_s: float,
+        read_s: float,
+    ) -> "BaseHTTPResponse":
+        import urllib3
+
+        session = self.open()
+        headers = {"accept": "application/json", "user-agent": "liken"}
+        if data is not None:
+            headers["content-type"] = content_type
+        for setting in session.configuration.auth_settings().values():  # refreshes what expires
+            if setting["in"] == "header" and setting["value"]:
+                headers[setting["key"]] = setting["value"]
+        url = f"{session.configuration.host}{path}{'?' if query else ''}{urlencode(query or {})}"
+        timeout = urllib3.Timeout(connect=min(connect_s, CONNECT_S), read=read_s)
+        send: Callable[[], BaseHTTPResponse] = lambda: session.pool.request(  # noqa: E731
+            method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=False
+        )
+        try:
+            return send()
+        except urllib3.exceptions.ProtocolError:
+            if method != "GET":
+                raise  # it may have been done
+            return send()  # a kept connection that the server had closed
+
+    def _refuse(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        answer = _status(content)
+        text = _line(answer.get("message") or f"status {status}")
+        if status == 401:
+            self._session = None  # read the credentials again, whatever their files' times say
+        raise failure(status, text, answer.get("details") or {}, headers.get("retry-after", ""))
+
+
+def failure(status: int, text: str, details: Raw, retry_after: str = "") -> LikenError:
+    """The error that an answer of that status means."""
+    if status == 404:
+        return Missing(text)
+    if status in (409, 410):
+        return OutOfDate(text)
+    if status >= 500 or status in _NOT_NOW:
+        wait_s = _seconds(retry_after) or float(details.get("retryAfterSeconds") or 0)
+        return ClusterUnavailable(f"the API server answered {status}: {text}", wait_s)
+    causes = tuple(
+        Cause(str(cause.get("field", "")), _line(cause.get("message", "")))
+        for cause in details.get("causes") or ()
+        if isinstance(cause, dict)
+    )
+    return Refused(f"the API server refused it ({status}): {text}", causes)
+
+
+def _connect(environ: Mapping[str, str]) -> Session:
+    from kubernetes import client, config
+    from kubernetes.config.incluster_config import (
+        SERVICE_CERT_FILENAME,
+        SERVICE_TOKEN_FILENAME,
+        InClusterConfigLoader,
+    )
+
+    configuration = client.Configuration()
+    kubeconfig = environ.get("KUBECONFIG", "")
+    try:
+        if not kubeconfig and "KUBERNETES_SERVICE_HOST" in environ:
+            files = _look([Path(SERVICE_TOKEN_FILENAME), Path(SERVICE_CERT_FILENAME)])
+            InClusterConfigLoader(
+                SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME, environ=environ
+            ).load_and_set(configuration)
+        else:
+            paths = kubeconfig or str(Path("~/.kube/config").expanduser())
+            files = _look(_files_of(paths))
+            config.load_kube_config(config_file=paths, client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        where = "KUBECONFIG" if kubeconfig else "the service account or KUBECONFIG"
+        raise ClusterUnavailable(
+            f"no credentials for the API server: {_line(error)}; check {where}"
+        ) from error
+    configuration.socket_options = _socket_options()
+    configuration.retries = False  # we decide when to ask again
+    try:
+        pool = client.ApiClient(configuration).rest_client.pool_manager
+    except (OSError, ValueError) as error:
+        raise ClusterUnavailable(f"the credentials are unusable: {_line(error)}") from error
+    return Session(configuration, pool, files)
+
+
+def _files_of(kubeconfig: str) -> list[Path]:
+    """The kubeconfig files and every file they name."""
+    found = []
+    for name in kubeconfig.split(os.pathsep):
+        path = Path(name)
+        found.append(path)
+        content = yaml.safe_load(path.read_text()) if path.is_file() else None
+        if not isinstance(content, dict):
+            continue
+        entries = [entry.get("user") for entry in content.get("users") or ()]
+        entries += [entry.get("cluster") for entry in content.get("clusters") or ()]
+        for entry in entries:
+            keys = ("tokenFile", "client-certificate", "client-key", "certificate-authority")
+            found += [path.parent / entry[key] for key in keys if entry and entry.get(key)]
+    return found
+
+
+def _look(files: Sequence[Path] | Mapping[Path, object]) -> dict[Path, tuple[int, int, int]]:
+    found = {}
+    for path in files:
+        try:
+            status = path.stat()  # follows the links of a projected volume
+            found[path] = (status.st_mtime_ns, status.st_ino, status.st_size)
+        except OSError:
+            found[path] = (0, 0, 0)
+    return found
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    """No delay of small writes; a peer that vanished is noticed within 30 s, also under a silent watch."""
+    return [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+    ]
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    import urllib3
+
+    return (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
+
+
+def _read(response: "BaseHTTPResponse", deadline: float) -> bytes:
+    """The whole body, bounded in time (a server may trickle) and size."""
+    content = bytearray()
+    try:
+        while chunk := response.read1(_CHUNK):
+            content += chunk
+            if len(content) > MAX_ANSWER_BYTES:
+                raise ClusterUnavailable(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise ClusterUnavailable("the API server answers too slowly")
+    except BaseException:
+        response.close()
+        raise
+    response.release_conn()
+    return bytes(content)
+
+
+def _lines(response: "BaseHTTPResponse") -> Iterator[bytes]:
+    rest = b""
+    while chunk := response.read1(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from filter(None, lines)
+        if len(rest) > MAX_ANSWER_BYTES:
+            raise ClusterUnavailable(f"the watch sent a line larger than {MAX_ANSWER_BYTES} bytes")
+
+
+def _object(content: bytes) -> Raw:
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ClusterUnavailable(f"the API server's answer is no JSON object: {_line(error)}") from error
+
+
+def _status(content: bytes) -> Raw:
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {"message": content[:MAX_TEXT].decode(errors="replace")}  # a proxy's page
+
+
+def _seconds(retry_after: str) -> float:
+    """RFC 9110: a number of seconds or a date."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    try:
+        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _line(words: object) -> str:
+    return " ".join(str(words).split())[:MAX_TEXT]

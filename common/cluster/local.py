@@ -1,0 +1,150 @@
+"""A cluster that is a folder of YAML files, for a machine without Kubernetes.
+
+slices/<name>.yaml, claims/<namespace>/<name>.yaml (ResourceClaims with status.allocation), events.yaml.
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from common.cluster.port import ClaimMissing, ClusterUnavailable, Raw, SliceEvent, SliceList
+from common.errors import MachineError
+from common.files import write_atomically
+
+POLL_S = 0.5  # a look at a folder's and its files' times; nothing is read while they stay the same
+MAX_EVENTS = 100
+MAX_STEM = 200  # a file name holds 255 bytes; object names reach 253
+
+_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class LocalCluster:
+    """The folder `root` as a cluster without nodes. One writer of slices at a time."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._closed = threading.Event()
+
+    def claim(self, namespace: str, name: str, timeout_s: float) -> Raw:
+        del timeout_s  # a file answers at once
+        path = claim_path(self._root, namespace, name)
+        try:
+            return _read(path)
+        except FileNotFoundError as error:
+            raise ClaimMissing(
+                f"there is no claim {namespace}/{name} in {self._root}; make it with: liken claim"
+            ) from error
+
+    def warm(self) -> None:
+        """Nothing to do: the libraries are loaded."""
+
+    def node_uid(self) -> str | None:
+        return ""
+
+    def list_slices(self) -> SliceList:
+        items = [_read(path) for path in sorted(self._slice_files())]
+        return SliceList(items, "")
+
+    def watch_slices(self, version: str) -> Iterator[SliceEvent]:
+        """Compare with the last look whenever a file's time changed. `version` means nothing here."""
+        del version
+        known: dict[str, Raw] = {}
+        times: dict[Path, tuple[int, int]] | None = None
+        while not self._closed.is_set():
+            now = self._times()
+            if now != times:
+                seen = {item["metadata"]["name"]: item for item in self.list_slices().items}
+                yield from _changes(known, seen)
+                known, times = seen, now
+            self._closed.wait(POLL_S)
+
+    def apply_slice(self, body: Raw) -> Raw:
+        path = self._slice_path(body["metadata"]["name"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, _text(body).encode())
+        return body
+
+    def delete_slice(self, held: Raw) -> None:
+        self._slice_path(held["metadata"]["name"]).unlink(missing_ok=True)
+
+    def event(self, reason: str, note: str, *, warning: bool) -> None:
+        path = self._root / "events.yaml"
+        try:
+            events = list(yaml.load(path.read_text(), _Loader) or [])
+        except (OSError, yaml.YAMLError, TypeError):
+            events = []  # messages for people: a damaged file is begun anew
+        events.append(
+            {
+                "time": datetime.now(UTC).isoformat(timespec="seconds"),
+                "type": "Warning" if warning else "Normal",
+                "reason": reason,
+                "note": note,
+            }
+        )
+        self._root.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, _text(events[-MAX_EVENTS:]).encode())
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _slice_path(self, name: str) -> Path:
+        return self._root / "slices" / _file_name(name)
+
+    def _slice_files(self) -> list[Path]:
+        return list((self._root / "slices").glob("*.yaml"))
+
+    def _times(self) -> dict[Path, tuple[int, int]]:
+        found = {}
+        for path in self._slice_files():
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # went away between the two looks
+            found[path] = (status.st_mtime_ns, status.st_ino)
+        return found
+
+
+def claim_path(root: Path, namespace: str, name: str) -> Path:
+    """Where the local cluster at `root` keeps a claim. Raises ClaimMissing for a name that is no name."""
+    for part in (namespace, name):
+        if not part or "/" in part or part.startswith("."):
+            raise ClaimMissing(f"{part!r} is no name of a claim or namespace")
+    return root / "claims" / namespace / _file_name(name)
+
+
+def _file_name(name: str) -> str:
+    if len(name) > MAX_STEM:
+        name = f"{name[:MAX_STEM]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return f"{name}.yaml"
+
+
+def _changes(known: dict[str, Raw], seen: dict[str, Raw]) -> Iterator[SliceEvent]:
+    for name in sorted(known.keys() - seen.keys()):
+        yield SliceEvent("DELETED", known[name])
+    for name in sorted(seen):
+        if known.get(name) != seen[name]:
+            yield SliceEvent("MODIFIED" if name in known else "ADDED", seen[name])
+
+
+def _read(path: Path) -> Raw:
+    try:
+        content = yaml.load(path.read_text(), _Loader)
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ClusterUnavailable(f"cannot read {path}: {error}; repair or remove that file") from error
+    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
+        raise ClusterUnavailable(f"{path} holds no object with metadata; repair or remove that file")
+    return content
+
+
+def _text(content: object) -> str:
+    try:
+        return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+    except yaml.YAMLError as error:
+        raise MachineError(f"cannot write as YAML: {error}") from error
