@@ -164,7 +164,7 @@ conf_dir = '{network}'
 
 
 def kubelet_config(folder: Path, socket: Path, ca: str) -> Object:
-    """A kubelet that also starts where cgroup v1 is mounted, iptables is missing or the disk is nearly full."""
+    """For a machine with cgroup v1, without iptables, or with a disk that is nearly full."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
