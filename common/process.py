@@ -137,7 +137,8 @@ def listen(context: Context) -> int:
     try:
         server = _Server(context, _bind(address))
     except OSError as error:
-        why = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else str(error.args[-1])
         raise RequestError(
             f"cannot listen on METRICS_ADDR={address!r}: {why}; set METRICS_ADDR to an"
             " address that is free, or to nothing to do without metrics"
