@@ -30,6 +30,7 @@ class KernelModules(NamedTuple):
     """The loadable modules of one kernel release."""
 
     patterns: Mapping[str, tuple[tuple[str, str], ...]]  # literal beginning -> (pattern, module)
+    lengths: tuple[int, ...]  # of the literal beginnings, in characters
     present: frozenset[str]  # in modules.dep: on this machine
     builtin: frozenset[str]
 
@@ -37,7 +38,7 @@ class KernelModules(NamedTuple):
         """The loadable modules whose alias pattern matches, sorted; built-in ones left out."""
         wanted = _one_dash(modalias)
         found: set[str] = set()
-        for length in range(len(wanted) + 1):
+        for length in self.lengths:
             for pattern, module in self.patterns.get(wanted[:length], ()):
                 if fnmatchcase(wanted, pattern):
                     found.add(module)
@@ -51,11 +52,15 @@ def unclaimed(tree: Tree, candidates: Iterable[Candidate]) -> tuple[Unclaimed, .
     modules. Raises TreeError when one of the files is there and cannot be read.
     """
     known = kernel_modules(tree)
+    by_modalias: dict[str, tuple[str, ...]] = {}  # servers have hundreds of equal functions
     found = []
     for candidate in sorted(candidates):
         if not candidate.modalias:
             continue
-        modules = known.matching(candidate.modalias) if known else ()
+        modules = by_modalias.get(candidate.modalias)
+        if modules is None:
+            modules = known.matching(candidate.modalias) if known else ()
+            by_modalias[candidate.modalias] = modules
         if modules or known is None:
             missing = tuple(module for module in modules if known and module not in known.present)
             found.append(Unclaimed(*candidate, modules=modules, missing=missing))
@@ -68,8 +73,10 @@ def kernel_modules(tree: Tree) -> KernelModules | None:
     aliases = tree.read(f"{folder}/modules.alias")
     if aliases is None:
         return None
+    patterns, lengths = _patterns(aliases)
     return KernelModules(
-        patterns=_patterns(aliases),
+        patterns=patterns,
+        lengths=lengths,
         present=_module_names(tree.read(f"{folder}/modules.dep")),
         builtin=_module_names(tree.read(f"{folder}/modules.builtin")),
     )
@@ -84,7 +91,7 @@ def _release(tree: Tree) -> str:
 
 
 @lru_cache(maxsize=1)  # 25000 lines that change only when modules are installed
-def _patterns(content: bytes) -> dict[str, tuple[tuple[str, str], ...]]:
+def _patterns(content: bytes) -> tuple[dict[str, tuple[tuple[str, str], ...]], tuple[int, ...]]:
     """The PCI and USB patterns by their literal beginning, so that few remain to be tried and compiled."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for line in content.decode("utf-8", "replace").splitlines():
@@ -96,9 +103,11 @@ def _patterns(content: bytes) -> dict[str, tuple[tuple[str, str], ...]]:
             glob = _GLOB.search(pattern)
             start = pattern[: glob.start()] if glob else pattern
             groups.setdefault(start, []).append((pattern, _one_dash(words[2])))
-    return {start: tuple(group) for start, group in groups.items()}
+    by_start = {start: tuple(group) for start, group in groups.items()}
+    return by_start, tuple(sorted({len(start) for start in by_start}))
 
 
+@lru_cache(maxsize=2)
 def _module_names(content: bytes | None) -> frozenset[str]:
     """`kernel/drivers/usb/serial/ch341.ko.xz: ...` gives `ch341`; also for lines without a colon."""
     lines = (content or b"").decode("utf-8", "replace").splitlines()
