@@ -1,15 +1,17 @@
 """The guests' hardware: what is built in, what can be plugged, and the modules that drive it."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 # No udev runs in the guest, so nothing loads a module by itself: what a test needs is here.
 MODULES = (
-    "xhci_pci usbhid hid_generic evdev ftdi_sio usb_storage uas sd_mod sr_mod sg snd_usb_audio cdc_ether cdc_acm"
-    " cdc_subset rndis_host option wacom virtio_gpu snd_hda_intel snd_hda_codec_generic nvme i6300esb i2c_i801"
-    " i2c_dev psmouse mousedev virtio_net uinput dummy_hcd:num=6 libcomposite usb_f_acm usb_f_hid usb_f_mass_storage"
-).split()
+    *("xhci_pci", "usbhid", "hid_generic", "evdev", "psmouse", "mousedev", "wacom", "uinput"),
+    *("ftdi_sio", "cdc_acm", "option"),
+    *("usb_storage", "uas", "sd_mod", "sr_mod", "sg", "nvme"),
+    *("snd_usb_audio", "snd_hda_intel", "snd_hda_codec_generic"),
+    *("cdc_ether", "cdc_subset", "rndis_host", "virtio_net"),
+    *("virtio_gpu", "i2c_i801", "i2c_dev", "i6300esb"),
+    *("dummy_hcd:num=6", "libcomposite", "usb_f_acm", "usb_f_hid", "usb_f_mass_storage"),
+)
 
 HOTPLUG_PORTS = ("rp1", "rp2", "rp3")  # PCI root ports that are empty at boot
 
@@ -23,7 +25,11 @@ def full_machine(work: Path) -> list[str]:
         *["-device", "qemu-xhci,id=xhci,p2=8,p3=8,addr=0x3"],
         *_usb("usb-kbd", "1"),
         *_usb("usb-tablet", "2"),
-        *["-chardev", "null,id=ftdi", *_usb("usb-serial", "3", "chardev=ftdi,always-plugged=on,serial=FT0001")],
+        *[
+            "-chardev",
+            "null,id=ftdi",
+            *_usb("usb-serial", "3", "chardev=ftdi,always-plugged=on,serial=FT0001"),
+        ],
         *_drive("stick", work),
         *_usb("usb-storage", "4", "drive=stick,removable=on,serial=STICK0001"),
         *_usb("usb-ccid", "5"),
@@ -55,6 +61,9 @@ def _drive(name: str, work: Path) -> list[str]:
 def _root_ports() -> list[str]:
     words = []
     for number, name in enumerate(HOTPLUG_PORTS, start=1):
-        words += ["-device", f"pcie-root-port,id={name},chassis={number},slot={number},addr=0x1c.{number - 1:x}"]
+        words += [
+            "-device",
+            f"pcie-root-port,id={name},chassis={number},slot={number},addr=0x1c.{number - 1:x}",
+        ]
     words[1] += ",multifunction=on"
     return words

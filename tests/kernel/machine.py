@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.provision import HERE, REPOSITORY, Provisions, Unavailable
+from tests.kernel.provision import HERE, REPOSITORY, Provisions, UnavailableError
 from tests.kernel.qmp import Qmp
 
 MEMORY_MIB = 3072
@@ -47,7 +47,9 @@ class Guest:
         try:
             self._pending[0].result(timeout_s)
         except TimeoutError:
-            raise GuestError(f"the guest did not boot in {timeout_s:.0f} s; its console ends:\n{self.console()}") from None
+            raise GuestError(
+                f"the guest did not boot in {timeout_s:.0f} s; its console ends:\n{self.console()}"
+            ) from None
 
     def call(self, name: str, *args: Any, wait_s: float = 120.0, **named: Any) -> Any:
         """Call and wait for the result. Raises GuestError when the guest raised, died, or is silent."""
@@ -106,7 +108,7 @@ def _connect(path: Path, process: "subprocess.Popen[bytes]") -> socket.socket:
             threading.Event().wait(0.05)
         else:
             return connection
-    raise Unavailable(f"QEMU did not start: {(path.parent / 'qemu.log').read_text()[-500:].strip()}")
+    raise UnavailableError(f"QEMU did not start: {(path.parent / 'qemu.log').read_text()[-500:].strip()}")
 
 
 def boot(provisions: Provisions, work: Path, devices: Sequence[str], *, tpm: bool = False) -> Guest:
@@ -150,8 +152,18 @@ def _nice() -> None:
 def _start_tpm(work: Path) -> "subprocess.Popen[bytes]":
     state = work / "tpm"
     state.mkdir(exist_ok=True)
-    words = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", "--ctrl", f"type=unixio,path={work}/tpm.sock"]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = [
+        "swtpm",
+        "socket",
+        "--tpm2",
+        "--tpmstate",
+        f"dir={state}",
+        "--ctrl",
+        f"type=unixio,path={work}/tpm.sock",
+    ]
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def make_initramfs(provisions: Provisions, work: Path) -> Path:

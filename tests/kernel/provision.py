@@ -19,14 +19,26 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 META_PACKAGE = "linux-image-amd64"  # depends on Debian's newest kernel of the running release
 # Only what a service or the guest's agent imports goes on the disk; tools for developers stay behind.
-LEFT_OUT = frozenset(
-    "mypy mypyc ruff grpc_tools pip setuptools hypothesis celpy lark importlinter grimp hatchling test"
-    " idlelib lib2to3 tkinter turtledemo ensurepip pydoc_data site-packages".split()
+LEFT_OUT = (
+    *(
+        "mypy",
+        "mypyc",
+        "ruff",
+        "grpc_tools",
+        "pip",
+        "setuptools",
+        "hypothesis",
+        "celpy",
+        "lark",
+        "importlinter",
+    ),
+    *("grimp", "hatchling", "test", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "pydoc_data"),
+    "site-packages",
 )
 PYTHON_DISK_SPARE = 48 << 20  # bytes for inodes and directories beyond the files
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """The tier cannot run here; the text is one line that says what is missing."""
 
 
@@ -46,9 +58,9 @@ def cache_folder() -> Path:
 
 
 def provide() -> Provisions:
-    """Install and unpack what is missing. Raises Unavailable."""
+    """Install and unpack what is missing. Raises UnavailableError."""
     if os.geteuid() != 0:
-        raise Unavailable("the kernel tier needs root: it installs packages and shares / with its guest")
+        raise UnavailableError("the kernel tier needs root: it installs packages and shares / with its guest")
     _install_packages()
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
@@ -72,7 +84,7 @@ def _install_packages() -> None:
     if not missing:
         return
     if shutil.which("apt-get") is None:
-        raise Unavailable(f"the kernel tier needs apt-get to install {', '.join(missing)}")
+        raise UnavailableError(f"the kernel tier needs apt-get to install {', '.join(missing)}")
     _apt("update")
     _apt("install", "--yes", "--no-install-recommends", *missing)
 
@@ -82,7 +94,7 @@ def _installed(package: str) -> bool:
     try:
         answer = subprocess.run(query, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise Unavailable("the kernel tier needs a Debian system: there is no dpkg-query") from None
+        raise UnavailableError("the kernel tier needs a Debian system: there is no dpkg-query") from None
     return answer.stdout == "install ok installed"
 
 
@@ -93,7 +105,7 @@ def _apt(*words: str, cwd: Path | None = None) -> None:
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise Unavailable(f"the kernel tier cannot run `apt-get {' '.join(words)}`: {last}")
+        raise UnavailableError(f"the kernel tier cannot run `apt-get {' '.join(words)}`: {last}")
 
 
 def _kernel(cache: Path) -> Path:
@@ -121,7 +133,7 @@ def _kernel_package() -> str:
     answer = subprocess.run(words, capture_output=True, text=True, check=False).stdout
     found = re.search(r"Depends: (linux-image-\d\S+-amd64)$", answer, re.MULTILINE)
     if found is None:
-        raise Unavailable(f"the kernel tier finds no kernel: apt-cache knows no {META_PACKAGE}")
+        raise UnavailableError(f"the kernel tier finds no kernel: apt-cache knows no {META_PACKAGE}")
     return found.group(1)
 
 
@@ -130,8 +142,8 @@ def _sbin(name: str) -> str:
 
 
 def _python_disk(cache: Path) -> Path:
-    """An ext4 image of the standard library and the installed packages: imports by 9p take ten times as long."""
-    recipe = f"{sys.version}{sorted(LEFT_OUT)}{(REPOSITORY / 'requirements-dev.txt').read_text()}"
+    """An ext4 image of the standard library and the packages: imports by 9p take far longer."""
+    recipe = f"{sys.version}{LEFT_OUT}{(REPOSITORY / 'requirements-dev.txt').read_text()}"
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     disk = cache / f"python-{key}.ext4"
     if disk.exists():
@@ -156,7 +168,7 @@ def _python_disk(cache: Path) -> Path:
 def main() -> int:
     try:
         print(provide())
-    except Unavailable as reason:
+    except UnavailableError as reason:
         print(reason, file=sys.stderr)
         return 1
     return 0

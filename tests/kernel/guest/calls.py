@@ -8,7 +8,7 @@ from typing import Any
 
 
 def boottime() -> float:
-    """Seconds since the guest started, suspended time included: the clock of kernel messages and of `stirred`."""
+    """Seconds since the guest started: the clock of `stirred`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -94,6 +94,97 @@ def load(modules: list[str]) -> list[str]:
     failed = []
     for entry in modules:
         name, _, parameters = entry.partition(":")
-        if subprocess.run(["modprobe", name, *parameters.split()], capture_output=True, check=False).returncode:
+        if subprocess.run(
+            ["modprobe", name, *parameters.split()], capture_output=True, check=False
+        ).returncode:
             failed.append(name)
     return failed
+
+
+_observers: list[Any] = []
+
+
+def observe(run_dir: str, cdi: str, slices: str) -> None:
+    """Begin to note everything that happens."""
+    from tests.kernel.guest.observe import Observer, Places
+
+    _observers.append(Observer(Places(Path(run_dir), Path(cdi), Path(slices))))
+
+
+def mark() -> int:
+    return int(_observers[-1].mark())
+
+
+def since(mark: int, what: str = "") -> list[dict[str, Any]]:
+    return list(_observers[-1].since(mark, what))
+
+
+def seen() -> dict[str, Any]:
+    return dict(vars(_observers[-1].seen))
+
+
+def wait_slice(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 30.0) -> float:  # noqa: B006
+    """Wait until the slices list all of `has` and none of `lacks`; when that was, by boottime()."""
+    return float(
+        _observers[-1].wait(
+            lambda seen: set(has) <= set(seen.slice) and not set(lacks) & set(seen.slice), timeout_s
+        )
+    )
+
+
+def wait_inventory(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 30.0) -> float:  # noqa: B006
+    """As wait_slice, of the inventory on the bus."""
+    return float(
+        _observers[-1].wait(
+            lambda seen: set(has) <= set(seen.inventory) and not set(lacks) & set(seen.inventory), timeout_s
+        )
+    )
+
+
+def wait_spec(claim: str, devices: dict[str, list[str]] | None, timeout_s: float = 30.0) -> float:
+    """Wait until the claim's spec is exactly `devices` (name: sorted paths); None: until it is gone."""
+    return float(_observers[-1].wait(lambda seen: seen.specs.get(claim) == devices, timeout_s))
+
+
+def wait_presence(claim: str, device: str, state: str, timeout_s: float = 30.0) -> float:
+    return float(
+        _observers[-1].wait(lambda seen: seen.presence.get(claim, {}).get(device) == state, timeout_s)
+    )
+
+
+def wait_note(mark: int, what: str, timeout_s: float = 30.0) -> dict[str, Any]:
+    return dict(_observers[-1].wait_note(mark, what, timeout_s))
+
+
+def gadget(action: str, *args: Any, **named: Any) -> None:
+    """make, identity, plug, unplug, remove: see tests.kernel.guest.gadgets."""
+    from tests.kernel.guest import gadgets
+
+    getattr(gadgets, action)(*args, **named)
+
+
+def prepare(kubelet_dir: str, claims: list[dict[str, str]]) -> dict[str, Any]:
+    from tests.kernel.guest import kubelet  # late: gRPC takes two seconds to import here
+
+    return kubelet.prepare(kubelet_dir, claims)
+
+
+def unprepare(kubelet_dir: str, claims: list[dict[str, str]]) -> dict[str, str]:
+    from tests.kernel.guest import kubelet
+
+    return kubelet.unprepare(kubelet_dir, claims)
+
+
+def processes(prefix: str) -> dict[str, int]:
+    """Process ids of running `python -m <module>` whose module begins with `prefix`."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if "-m" in words and words[words.index("-m") + 1].startswith(prefix):
+            found[words[words.index("-m") + 1]] = int(folder.name)
+    return found

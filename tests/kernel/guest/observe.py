@@ -1,0 +1,196 @@
+"""The guest's witness: kernel events, bus, specs and slices, each noted with its time as it comes.
+
+Runs inside the agent. Three threads only note what they see; `wait` and `since` read the notes.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from common.bus import BusReader, decode
+from common.inventory import InventoryMessage, Presence
+
+NETLINK_KOBJECT_UEVENT = 15  # linux/netlink.h
+KERNEL_EVENTS = 1  # the multicast group that the kernel itself sends to
+IN_MOVED_TO, IN_DELETE, IN_CLOSE_WRITE = 0x80, 0x200, 0x8  # linux/inotify.h
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Note = dict[str, Any]  # "at": CLOCK_BOOTTIME seconds, "what": kind of the note, and what belongs to it
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders of one `liken up`."""
+
+    run: Path
+    cdi: Path
+    slices: Path
+
+
+@dataclass
+class Seen:
+    """The newest of everything."""
+
+    specs: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # claim -> device -> node paths
+    slice: list[str] = field(default_factory=list)  # names of all devices in all slices
+    inventory: list[str] = field(default_factory=list)
+    withheld: dict[str, str] = field(default_factory=dict)  # node -> reason
+    presence: dict[str, dict[str, str]] = field(default_factory=dict)  # claim -> device -> state
+
+
+class Observer:
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.seen = Seen()
+        self._notes: list[Note] = []
+        self._changed = threading.Condition()
+        for watch in (self._kernel, self._files, self._inventories, self._presences):
+            threading.Thread(target=watch, daemon=True).start()
+
+    def mark(self) -> int:
+        """A place in the notes: what comes later has an index of at least this."""
+        with self._changed:
+            return len(self._notes)
+
+    def since(self, mark: int, what: str = "") -> list[Note]:
+        """Notes from `mark` on, of one kind when `what` is given."""
+        with self._changed:
+            return [note for note in self._notes[mark:] if not what or note["what"] == what]
+
+    def wait(self, true: Callable[[Seen], bool], timeout_s: float) -> float:
+        """Wait until `true` holds of what was seen; the time it began to hold. Raises TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: true(self.seen), timeout_s):
+                raise TimeoutError(f"not within {timeout_s} s; last seen: {self.seen}")
+            return float(self._notes[-1]["at"]) if self._notes else now()
+
+    def wait_note(self, mark: int, what: str, timeout_s: float) -> Note:
+        """The first note of a kind from `mark` on. Raises TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self.since_locked(mark, what)), timeout_s):
+                raise TimeoutError(f"no {what} within {timeout_s} s")
+            return self.since_locked(mark, what)[0]
+
+    def since_locked(self, mark: int, what: str) -> list[Note]:
+        return [note for note in self._notes[mark:] if note["what"] == what]
+
+    def _note(self, at: float, what: str, **more: Any) -> None:
+        with self._changed:
+            for name in ("specs", "slice", "inventory", "withheld", "presence"):
+                if f"new_{name}" in more:
+                    setattr(self.seen, name, more.pop(f"new_{name}"))
+            self._notes.append({"at": at, "what": what, **more})
+            self._changed.notify_all()
+
+    def _kernel(self) -> None:
+        events = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_KOBJECT_UEVENT)
+        events.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), 16 << 20)
+        events.bind((0, KERNEL_EVENTS))
+        while True:
+            try:
+                data = events.recv(65536)
+            except OSError:  # the buffer overflowed: the storm test does that on purpose
+                self._note(now(), "overflow")
+                continue
+            action, _, path = data.split(b"\0", 1)[0].decode(errors="replace").partition("@")
+            self._note(now(), "uevent", action=action, path=path)
+
+    def _files(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        handle = libc.inotify_init()
+        folders: dict[int, Path] = {}
+        for folder in (self._places.cdi, self._places.slices):
+            folder.mkdir(parents=True, exist_ok=True)
+            watch = libc.inotify_add_watch(handle, bytes(folder), IN_MOVED_TO | IN_DELETE | IN_CLOSE_WRITE)
+            folders[watch] = folder
+        self._read_specs(now())
+        self._read_slices(now())
+        while True:
+            data = os.read(handle, 65536)
+            at = now()
+            touched = set()
+            while data:
+                watch, _, _, length = struct.unpack_from("iIII", data)
+                name = data[16 : 16 + length].split(b"\0", 1)[0].decode()
+                if not name.startswith("."):
+                    touched.add(folders[watch])
+                data = data[16 + length :]
+            if self._places.cdi in touched:
+                self._read_specs(at)
+            if self._places.slices in touched:
+                self._read_slices(at)
+
+    def _read_specs(self, at: float) -> None:
+        specs = {}
+        for path in sorted(self._places.cdi.glob("*.json")):
+            try:
+                spec = json.loads(path.read_bytes())
+            except (FileNotFoundError, ValueError):
+                continue
+            claim = path.stem.rpartition("_")[2]
+            specs[claim] = {
+                device["name"].removeprefix(f"{claim}-"): sorted(
+                    node["path"] for node in device["containerEdits"]["deviceNodes"]
+                )
+                for device in spec["devices"]
+            }
+        self._note(at, "specs", specs=specs, new_specs=specs)
+
+    def _read_slices(self, at: float) -> None:
+        names, generations = [], []
+        for path in sorted(self._places.slices.glob("*.yaml")):
+            try:
+                spec = yaml.load(path.read_text(), _LOADER)["spec"]
+            except FileNotFoundError:
+                continue
+            names += [device["name"] for device in spec.get("devices") or []]
+            generations.append(spec["pool"]["generation"])
+        self._note(at, "slice", names=sorted(names), generations=generations, new_slice=sorted(names))
+
+    def _inventories(self) -> None:
+        reader = BusReader(self._places.run / "bus", "reconciler", ("inventory", "stirred"))
+        while True:
+            for message in reader.wait(None):
+                at = now()
+                if message.payload is None:
+                    self._note(at, message.topic)
+                    continue
+                inventory = decode("inventory", message.payload, InventoryMessage)
+                found = inventory.inventory
+                names = [device.name for device in found.devices] if found else []
+                withheld = {entry.node: entry.reason for entry in found.withheld} if found else {}
+                self._note(
+                    at,
+                    "inventory",
+                    error=inventory.error,
+                    names=names,
+                    taken=found.taken if found else "",
+                    new_inventory=names,
+                    new_withheld=withheld,
+                )
+
+    def _presences(self) -> None:
+        reader = BusReader(self._places.run / "bus", "publisher", ("presence",))
+        while True:
+            for message in reader.wait(None):
+                at = now()
+                presence = decode("presence", message.payload or b"", Presence)
+                states = {
+                    claim.uid: {device.device: device.state for device in claim.devices}
+                    for claim in presence.claims
+                }
+                self._note(at, "presence", states=states, new_presence=states)
+
+
+def now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

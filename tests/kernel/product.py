@@ -1,0 +1,146 @@
+"""The product inside a guest: started, claimed from, looked at."""
+
+import json
+import uuid
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from tests.kernel.machine import Guest, GuestError
+from tests.kernel.provision import REPOSITORY
+from tests.waiting import eventually
+
+STATE = "/run/liken"
+LIKEN = f"{REPOSITORY}/.venv/bin/liken"
+DRIVER = "liken.sh"
+NODE = "guest"
+SERVICES = ("watcher", "publisher", "plugin", "reconciler")
+SETTLED_S = 1.0  # LIKEN_SETTLE's default
+START_S = 90.0  # four Python processes on an emulated processor
+SIGKILL = 9
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A prepared claim. `ids` are the CDI names by device."""
+
+    name: str
+    uid: str
+    devices: tuple[str, ...]
+    ids: dict[str, list[str]]
+
+    @property
+    def reference(self) -> dict[str, str]:
+        return {"namespace": "default", "name": self.name, "uid": self.uid}
+
+
+class RefusedError(Exception):
+    """The plugin refused to prepare; the text is its own."""
+
+
+class Product:
+    """One `liken up` in a guest, with a local cluster; the test plays scheduler and kubelet."""
+
+    def __init__(self, guest: Guest, state: str = STATE) -> None:
+        self.guest = guest
+        self.state = state
+        self._pid = 0
+
+    def up(self, prefix: tuple[str, ...] = (), **environment: str) -> None:
+        """Start the four; `prefix` is a program that starts them, such as unshare."""
+        words = [*prefix, LIKEN, "up", "--state", self.state]
+        self._pid = self.guest.call(
+            "start", words, f"{self.state}.log", environment={"NODE_NAME": NODE, **environment}
+        )
+
+    def observe(self) -> None:
+        """Start the guest's witness on this state's folders; from now on the waits look there."""
+        places = (f"{self.state}/run", f"{self.state}/cdi", f"{self.state}/cluster/slices")
+        self.guest.call("observe", *places)
+
+    def down(self) -> None:
+        self.guest.run(LIKEN, "down", "--state", self.state)
+
+    def log(self, service: str = "") -> str:
+        path = f"{self.state}/logs/{service}.log" if service else f"{self.state}.log"
+        return str(self.guest.call("read", path) or "")
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the running services."""
+        listed = self.guest.call("processes", "services.")
+        return {word.rpartition(".")[2]: pid for word, pid in listed.items()}
+
+    def kill(self, service: str) -> None:
+        """SIGKILL one service. Its supervisor starts it again."""
+        self.guest.call("kill", self.pids()[service], SIGKILL)
+
+    def claim(self, name: str, *devices: str, prepare: bool = True) -> Claim:
+        """Allocate devices to a new claim and prepare it. Raises RefusedError in the plugin's words."""
+        claim = Claim(name, str(uuid.uuid4()), devices, {})
+        path = f"{self.state}/cluster/claims/default/{name}.yaml"
+        self.guest.call("write", path, json.dumps(_resource_claim(claim)))
+        return self.prepare(claim) if prepare else claim
+
+    def prepare(self, claim: Claim) -> Claim:
+        answer = self.guest.call("prepare", f"{self.state}/kubelet", [claim.reference])[claim.uid]
+        if answer["error"]:
+            raise RefusedError(answer["error"])
+        return Claim(claim.name, claim.uid, claim.devices, answer["devices"])
+
+    def release(self, claim: Claim) -> None:
+        """Unprepare and delete a claim."""
+        answer = self.guest.call("unprepare", f"{self.state}/kubelet", [claim.reference])
+        if answer[claim.uid]:
+            raise GuestError(f"unprepare of {claim.name}: {answer[claim.uid]}")
+        self.guest.run("rm", "-f", f"{self.state}/cluster/claims/default/{claim.name}.yaml")
+
+    def inventory(self) -> dict[str, Any]:
+        """What `liken devices -o json` prints."""
+        found: dict[str, Any] = json.loads(self.guest.run(LIKEN, "devices", "-o", "json"))
+        return found
+
+    def spec(self, claim: Claim) -> dict[str, list[str]] | None:
+        """Device -> sorted node paths of the claim's spec, None when there is none."""
+        specs: dict[str, dict[str, list[str]]] = self.guest.call("seen")["specs"]
+        return specs.get(claim.uid)
+
+    def waiting_for_slice(self, has: list[str] = [], lacks: list[str] = []) -> "Future[float]":  # noqa: B006
+        return self.guest.begin("wait_slice", has=has, lacks=lacks)
+
+    def waiting_for_spec(self, claim: Claim, devices: dict[str, list[str]] | None) -> "Future[float]":
+        return self.guest.begin("wait_spec", claim.uid, devices)
+
+    def waiting_for_presence(self, claim: Claim, device: str, state: str) -> "Future[float]":
+        return self.guest.begin("wait_presence", claim.uid, device, state)
+
+    def running(self) -> dict[str, int]:
+        """Wait until all four run."""
+        return eventually(
+            lambda: pids if len(pids := self.pids()) == len(SERVICES) else None,
+            START_S,
+            "all four services run",
+            step_s=0.2,
+        )
+
+
+def absent(device: str) -> list[str]:
+    return [f"/dev/{DRIVER}/absent/{device}"]
+
+
+def withheld(device: str) -> list[str]:
+    return [f"/dev/{DRIVER}/withheld/{device}"]
+
+
+def _resource_claim(claim: Claim) -> dict[str, Any]:
+    results = [
+        {"request": f"r{number}", "driver": DRIVER, "pool": NODE, "device": device}
+        for number, device in enumerate(claim.devices)
+    ]
+    requests = [{"name": result["request"], "exactly": {"deviceClassName": "any"}} for result in results]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": "default", "name": claim.name, "uid": claim.uid},
+        "spec": {"devices": {"requests": requests}},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
