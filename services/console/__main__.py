@@ -45,11 +45,12 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         return 1
-    except Exception as error:  # noqa: BLE001 - no traceback reaches a user; LOG_LEVEL=DEBUG shows it
+    except Exception as error:  # no traceback reaches a user; LOG_LEVEL=DEBUG shows it
         if os.environ.get("LOG_LEVEL") == "DEBUG":
             raise
         complain(
-            f"a fault of liken itself ({type(error).__name__}: {error}): LOG_LEVEL=DEBUG shows where; please report it"
+            f"a fault of liken itself ({type(error).__name__}: {error}):"
+            " LOG_LEVEL=DEBUG shows where; please report it"
         )
         return 1
     return code if isinstance(code, int) else 0

@@ -1,5 +1,8 @@
-"""The commands of `liken`: their words, options and help. What a command does lies in a module of its own, which is
-imported when it runs: a table of devices must not wait for gRPC."""
+"""The commands of `liken`: their words, options and help.
+
+What a command does lies in a module of its own, which is imported when it runs: a table of devices must not
+wait for gRPC.
+"""
 
 from pathlib import Path
 from typing import Annotated

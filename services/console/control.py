@@ -21,7 +21,10 @@ class Process(NamedTuple):
 
 
 def processes(state: State) -> list[Process]:
-    """The four processes, in the order of their names. Raises MachineError when the supervisor does not answer."""
+    """The four processes, in the order of their names.
+
+    Raises MachineError when the supervisor does not answer.
+    """
     server = _server(state)
     try:
         restarts = server.liken.restarts()
@@ -34,7 +37,10 @@ def processes(state: State) -> list[Process]:
 
 
 def stop(state: State) -> bool:
-    """End the supervisor and the four; False when nothing was up. Raises MachineError when it does not end."""
+    """End the supervisor and the four; False when nothing was up.
+
+    Raises MachineError when it does not end.
+    """
     pid = state.holder()
     if pid is None:
         return False

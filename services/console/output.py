@@ -7,7 +7,7 @@ named `[/foo]` or carry escape sequences.
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ _UNPRINTABLE = {
 }  # Unicode categories that steer a terminal or show nothing
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """The words after -o."""
 
     table = "table"

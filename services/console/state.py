@@ -26,7 +26,7 @@ LOCK_DESCRIPTOR = 256  # supervisord closes the numbers below its minfds when it
 
 
 class Up(msgspec.Struct, frozen=True):
-    """What `liken up` told its processes: every LIKEN_ variable and NODE_NAME; `source` is what --root named."""
+    """What `liken up` told its processes: LIKEN_ variables and NODE_NAME; `source` is what --root named."""
 
     schema: int
     environment: dict[str, str]
@@ -88,9 +88,9 @@ class State:
             ) from error
 
     def hold(self) -> int:
-        """Take the lock that one `liken up` holds; returns its descriptor, which outlives supervisord's clean-up.
+        """Take the lock that one `liken up` holds; returns its descriptor.
 
-        Raises RequestError when another one holds it.
+        The descriptor outlives supervisord's clean-up. Raises RequestError when another one holds it.
         """
         try:
             file = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -129,12 +129,16 @@ class State:
         write_atomically(self._up, msgspec.json.format(msgspec.json.encode(up), indent=2))
 
     def read(self) -> Up:
-        """What the last `liken up` with this state told its processes. Raises RequestError when there was none."""
+        """What the last `liken up` with this state told its processes.
+
+        Raises RequestError when there was none.
+        """
         try:
             up = msgspec.json.decode(self._up.read_bytes(), type=Up)
         except FileNotFoundError as error:
             raise RequestError(
-                f"nothing was ever up with the state {self.folder}: start it with liken up, or name its folder with --state"
+                f"nothing was ever up with the state {self.folder}:"
+                " start it with liken up, or name its folder with --state"
             ) from error
         except (OSError, msgspec.MsgspecError) as error:
             raise MachineError(f"cannot read {self._up} ({error}): start again with liken up") from error

@@ -39,7 +39,7 @@ class Watch:
         return {name: starts - 1 for name, starts in sorted(self._starts.items())}
 
     def _listen_to_exits(self) -> None:
-        # supervisord forgets the code of a process that dies within startsecs, so it is noted where it is reaped
+        # supervisord forgets the code of a process that dies within startsecs: it is noted where it is reaped
         waitpid = self._options.waitpid
 
         def noting() -> tuple[int | None, int | None]:
@@ -50,7 +50,7 @@ class Watch:
 
         self._options.waitpid = noting
 
-    def _running(self, event: Any) -> None:
+    def _running(self, _event: Any) -> None:
         # a closed terminal ends `liken up`; supervisord's own answer to SIGHUP is to start everything again
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         self._waker.wake_on_signals()
@@ -121,6 +121,6 @@ def _print(line: str) -> None:
         return  # the console is gone (closed terminal or pipe); the log files have it all
 
 
-def make_rpcinterface(supervisord: Any, **config: Any) -> Watch:
+def make_rpcinterface(supervisord: Any, **_config: Any) -> Watch:
     """Called by supervisord as images/supervisord.conf says."""
     return Watch(supervisord)
