@@ -231,11 +231,14 @@ def _own(path: Path, service: Service) -> IO[bytes]:
 class BusReader:
     """The receiving end of one service, for one thread; only `wake` may be called from another."""
 
-    def __init__(self, bus_dir: Path, service: Service, topics: Iterable[str]) -> None:
-        """Listen to `topics`. A sender that is not there yet is found when it comes."""
+    def __init__(self, bus_dir: Path, service: Service | None, topics: Iterable[str]) -> None:
+        """Listen to `topics`, as `service` or (None) as a command for people, which may hear all.
+
+        A sender that is not there yet is found when it comes.
+        """
         self._topics = tuple(topics)
         for topic in self._topics:
-            if service not in _TOPICS[topic].readers:
+            if service is not None and service not in _TOPICS[topic].readers:
                 raise ValueError(f"{service} does not read {topic}")
         senders = sorted({_TOPICS[topic].sender for topic in self._topics})
         self._places = {address(bus_dir, sender): sender for sender in senders}

@@ -169,7 +169,7 @@ def record(
     root: Root = None,
 ) -> None:
     """Record what the rules read of this machine; serial numbers are masked."""
-    from services.console.hardware import record as run
+    from services.console.record import run
 
     run(file, root)
 

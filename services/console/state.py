@@ -148,6 +148,10 @@ class State:
             )
         return up
 
+    def known(self) -> bool:
+        """Whether `liken up` ever ran with this state."""
+        return self._up.exists()
+
     def settings(self, environ: Mapping[str, str] = os.environ) -> Settings:
         """The settings of the four that are or were up with this state. Raises as `read` does."""
         return read_settings(None, {**environ, **self.read().environment})

@@ -1,0 +1,213 @@
+"""`liken claim`, `claims`, `release`: scheduler and kubelet of the local cluster."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common.cdi import Specs
+from common.claims import is_uid
+from common.errors import LikenError, RequestError
+from common.inventory import ClaimPresence, DevicePresence
+from common.settings import Settings, read_settings
+from services.console.allocate import allocate, new_claim, results_of
+from services.console.cluster import LOCK_S, Claims, parse_name
+from services.console.output import Format, print_as, print_table, say
+from services.console.state import State
+
+_NOT_PREPARED = "not prepared"
+
+
+def claim(name: str, devices: Sequence[str], folder: Path | None, output: Format) -> None:
+    """Allocate, prepare, print. A claim that cannot be prepared is taken back."""
+    state = State(folder)
+    namespace, name = parse_name(name)
+    state.require_up()
+    settings = state.settings()
+    _require_local(settings)
+    claims = Claims(settings.local)
+    with claims.lock().held(LOCK_S):
+        held = claims.find(namespace, name)
+        if held is not None:
+            _require_same(held, devices)
+        made = held or _allocated(claims, settings, namespace, name, devices)
+        if held is None:
+            claims.write(made)
+        try:
+            ids = _prepare(settings, made)
+        except LikenError:
+            if held is None:
+                _take_back(settings, claims, made)
+            raise
+    _print_prepared(made, ids, settings, output)
+
+
+def claims(folder: Path | None, output: Format) -> None:
+    """List the claims of the local cluster."""
+    state = State(folder)
+    settings = state.settings()
+    presence = _presence(settings) if state.holder() else {}
+    rows = [
+        (claim, result, _found(presence, claim, result))
+        for claim in Claims(settings.local).all()
+        for result in results_of(claim)
+    ]
+    specs = Specs(settings.cdi, settings.driver)
+
+    def table(wide: bool) -> None:
+        columns = ["CLAIM", "DEVICE", "STATE", "SINCE", "WHY"] + (
+            ["REQUEST", "UID", "CDI ID"] if wide else []
+        )
+        cells = [
+            [_full_name(claim), result["device"], *_state(found)]
+            + (
+                [result["request"], _uid(claim), specs.device_id(_uid(claim), result["device"])]
+                if wide
+                else []
+            )
+            for claim, result, found in rows
+        ]
+        print_table(columns, cells, "No claims: make one with liken claim NAME DEVICE...")
+
+    listed = [
+        {
+            "namespace": claim["metadata"]["namespace"],
+            "name": claim["metadata"]["name"],
+            "uid": _uid(claim),
+            "request": result["request"],
+            "device": result["device"],
+            "state": found.state if found else _NOT_PREPARED,
+            "since": found.since if found else "",
+            "reason": found.reason if found else "",
+            "cdi": specs.device_id(_uid(claim), result["device"]),
+        }
+        for claim, result, found in rows
+    ]
+    print_as(output, listed, names=lambda: sorted({_full_name(claim) for claim, _, _ in rows}), table=table)
+
+
+def release(name: str | None, force: str | None, folder: Path | None) -> None:
+    """Unprepare and remove; what is not there is released already."""
+    if force is not None:
+        _release_uid(force, folder)
+        return
+    namespace, name = parse_name(name or "")
+    state = State(folder)
+    settings = state.settings()
+    claims = Claims(settings.local)
+    with claims.lock().held(LOCK_S):
+        held = claims.find(namespace, name)
+        if held is None:
+            say(f"there is no claim {namespace}/{name}: nothing to release")
+            return
+        state.require_up()
+        _unprepare(settings, held)
+        claims.remove(namespace, name)
+    say(f"released {namespace}/{name}")
+
+
+def _release_uid(uid: str, folder: Path | None) -> None:
+    if not is_uid(uid):
+        raise RequestError(f"{uid!r} is no UID: give the claim's metadata.uid")
+    settings = _settings_somewhere(folder)
+    _unprepare(settings, {"metadata": {"namespace": "", "name": "", "uid": uid}})
+    if settings.cluster == "local":
+        claims = Claims(settings.local)
+        for claim in claims.all():
+            if _uid(claim) == uid:
+                claims.remove(claim["metadata"]["namespace"], claim["metadata"]["name"])
+    say(f"released {uid}")
+
+
+def _settings_somewhere(folder: Path | None) -> Settings:
+    """Those of a state folder, or, in a pod where no `liken up` was, those of the environment."""
+    state = State(folder)
+    if folder is None and not state.known():
+        return read_settings()
+    return state.settings()
+
+
+def _require_local(settings: Settings) -> None:
+    if settings.cluster != "local":
+        raise RequestError("liken claim is for the local cluster: here the claims come from Kubernetes")
+
+
+def _require_same(held: Mapping[str, Any], devices: Sequence[str]) -> None:
+    names = [result["device"] for result in results_of(held)]
+    if sorted(names) != sorted(devices):
+        raise RequestError(
+            f"the claim {_full_name(held)} exists and holds {', '.join(names)}:"
+            " release it, or take another name"
+        )
+
+
+def _allocated(
+    claims: Claims, settings: Settings, namespace: str, name: str, devices: Sequence[str]
+) -> dict[str, Any]:
+    results = allocate(devices, claims.slices(), claims.all(), settings.driver)
+    return new_claim(namespace, name, results, settings.node_name, settings.driver)
+
+
+def _prepare(settings: Settings, claim: Mapping[str, Any]) -> list[str]:
+    from services.console import kubelet  # late: gRPC takes a quarter of a second to import
+
+    return kubelet.prepare(settings, kubelet.Claim(**_named(claim)))
+
+
+def _unprepare(settings: Settings, claim: Mapping[str, Any]) -> None:
+    from services.console import kubelet
+
+    kubelet.unprepare(settings, kubelet.Claim(**_named(claim)))
+
+
+def _take_back(settings: Settings, claims: Claims, claim: Mapping[str, Any]) -> None:
+    try:
+        _unprepare(settings, claim)
+    except LikenError:
+        return  # it stays allocated: what may be prepared in part must not be given to anybody else
+    claims.remove(claim["metadata"]["namespace"], claim["metadata"]["name"])
+
+
+def _print_prepared(claim: Mapping[str, Any], ids: list[str], settings: Settings, output: Format) -> None:
+    devices = " ".join(f"--device {shlex.quote(each)}" for each in ids)
+    command = f"podman --cdi-spec-dir {shlex.quote(str(settings.cdi))} run --rm -it {devices} IMAGE"
+    value = {"claim": _full_name(claim), "uid": _uid(claim), "cdi": ids, "podman": command}
+
+    def table(_wide: bool) -> None:
+        say(f"claim {_full_name(claim)} is prepared; its CDI ids:")
+        for each in ids:
+            say(f"  {each}")
+        say("A container gets the devices with:")
+        say(f"  {command}")
+
+    print_as(output, value, names=lambda: ids, table=table)
+
+
+def _presence(settings: Settings) -> dict[tuple[str, str], DevicePresence]:
+    from services.console.hearing import hear  # late: ZeroMQ is for this one
+
+    claims: Sequence[ClaimPresence] = hear(settings).claims
+    return {(claim.uid, device.device): device for claim in claims for device in claim.devices}
+
+
+def _found(
+    presence: Mapping[tuple[str, str], DevicePresence], claim: Mapping[str, Any], result: Mapping[str, Any]
+) -> DevicePresence | None:
+    return presence.get((_uid(claim), result["device"]))
+
+
+def _state(found: DevicePresence | None) -> list[str]:
+    return [found.state, found.since, found.reason] if found else [_NOT_PREPARED, "", ""]
+
+
+def _named(claim: Mapping[str, Any]) -> dict[str, str]:
+    metadata = claim["metadata"]
+    return {"namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def _full_name(claim: Mapping[str, Any]) -> str:
+    return f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+
+
+def _uid(claim: Mapping[str, Any]) -> str:
+    return str(claim["metadata"]["uid"])

@@ -1,0 +1,106 @@
+"""`liken devices` and `liken slices`: the hardware of this machine or of a recording; no service is needed."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from common.hardware.machine import Machine, load_machine, machine_of
+from common.hardware.tree import Tree, open_tree
+from common.hardware.walk import walk
+from common.inventory import Device, Inventory
+from common.settings import Settings, read_settings
+from services.console.output import Format, complain, print_as, print_table
+
+_NODES_SHOWN = 3  # of a device in the narrow table; a camera controller can have dozens
+
+
+class Opened(NamedTuple):
+    """A machine to look at."""
+
+    tree: Tree
+    machine: Machine
+    settings: Settings
+
+
+@contextmanager
+def opened(root: Path | None, environ: Mapping[str, str] = os.environ) -> Iterator[Opened]:
+    """The machine below `root` (a folder or a recording), or this one.
+
+    Raises RequestError when there is none at `root`, or its machine file is wrong.
+    """
+    settings = read_settings(None, environ)
+    if root is None or root == Path("/"):
+        with open_tree(settings.root, settings.host_proc, settings.host_modules) as tree:
+            yield Opened(tree, load_machine(settings.machine), settings)
+        return
+    with open_tree(root) as tree:
+        declared = load_machine(settings.machine) if "LIKEN_MACHINE" in environ else machine_of(tree)
+        yield Opened(tree, declared, settings)
+
+
+def look(root: Path | None, node: str | None = None) -> Inventory:
+    """One walk. `node`: the name to publish under; by default this machine's."""
+    with opened(root) as (tree, machine, settings):
+        taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return walk(tree, machine, node or settings.node_name, taken)
+
+
+def devices(root: Path | None, output: Format) -> None:
+    """Print the inventory; its JSON is the one that goes over the bus."""
+    inventory = look(root)
+
+    def table(wide: bool) -> None:
+        columns = ["NAME", "KINDS", "SHARED", "NODES", "HARDWARE"] + (["DRIVER", "SERIAL"] if wide else [])
+        rows = [_row(device, wide) for device in inventory.devices]
+        print_table(columns, rows, "No hardware to claim: liken explain says why for each piece.")
+
+    names = [device.name for device in inventory.devices]
+    print_as(output, inventory, names=lambda: names, table=table)
+
+
+def slices(root: Path | None, node: str | None, output: Format) -> None:
+    """Print the ResourceSlices that the publisher would make of this hardware in an empty cluster."""
+    from services.publisher.slices import devices_of
+    from services.publisher.slices import slices as wanted
+
+    settings = read_settings(None, os.environ | ({"NODE_NAME": node} if node else {}))
+    inventory = look(root, settings.node_name)
+    made = wanted(inventory, settings.node_name, driver=settings.driver)
+
+    def table(_wide: bool) -> None:
+        rows = [
+            [
+                item["metadata"]["name"],
+                item["spec"]["pool"]["name"],
+                str(item["spec"]["pool"]["generation"]),
+                str(len(devices_of(item))),
+            ]
+            for item in made.slices
+        ]
+        print_table(["NAME", "POOL", "GENERATION", "DEVICES"], rows, "No slices.")
+
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(made.slices)}
+    names = [item["metadata"]["name"] for item in made.slices]
+    print_as(output, listed, names=lambda: names, table=table, documents=made.slices)
+    for line in [*map(str, made.left_out), *(f"device {name} is one too many" for name in made.overflow)]:
+        complain(line)
+
+
+def _row(device: Device, wide: bool) -> list[str]:
+    paths = [node.path for node in device.nodes]
+    shown = paths if wide else paths[:_NODES_SHOWN]
+    more = len(paths) - len(shown)
+    return [
+        device.name,
+        ",".join(device.kinds) or "usbfs",
+        "yes" if device.shareable else "",
+        " ".join(shown) + (f" +{more}" if more else ""),
+        _text(device, "name"),
+    ] + ([_text(device, "driver"), _text(device, "serial")] if wide else [])
+
+
+def _text(device: Device, attribute: str) -> str:
+    return str(device.attributes.get(attribute, {}).get("string", ""))
