@@ -1,5 +1,6 @@
 """What every process is: signals, health, one listener for metrics and probes, one clean end."""
 
+import ctypes
 import logging
 import os
 import signal
@@ -24,6 +25,7 @@ BEAT_WITHIN_S = (
 )
 REQUEST_LIMIT_S = 5.0  # a client that sends nothing loses its connection
 EXIT_OK, EXIT_FAILED, EXIT_WRONG_SETTINGS = 0, 1, 2
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -92,6 +94,8 @@ def run_service(
     thread waits for the signals: a handler could interrupt the main thread anywhere, even inside the very
     lock that the order to stop needs.
     """
+    if "SUPERVISOR_ENABLED" in environ:
+        _end_with_parent()
     try:
         settings = read_settings(service, environ)
         set_up_logs(service, settings)
@@ -118,6 +122,11 @@ def _run(context: Context, start: Callable[[Context], None]) -> int:
         log.critical("ends because of a defect of liken; please report the lines below", exc_info=True)
         return EXIT_FAILED
     return EXIT_OK
+
+
+def _end_with_parent() -> None:
+    # a supervisor that is killed cannot end its services, and they would hold the sockets of the next ones
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _await_signal(stop: Stop) -> None:

@@ -1,4 +1,4 @@
-"""`liken devices` and `liken slices`: the hardware of this machine or of a recording; no service is needed."""
+"""`liken devices` and `liken slices`: the hardware of this machine or of a recording. Needs no service."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -17,6 +17,7 @@ from supervisor import events
 from supervisor.states import SupervisorStates
 
 MAX_BACKOFF_S = 30  # the longest wait before a service that dies at its start is tried again
+_LONGEST_LINE = 1 << 16  # bytes; who writes more without an end of line loses the beginning
 WRONG_SETTINGS = 2  # the exit code of a service that cannot run with what it was told
 
 
@@ -29,6 +30,7 @@ class Watch:
         self._waker = _Waker(self._options.get_socket_map())
         self._options.exit_code = 0
         self._codes: dict[int, int] = {}
+        self._unfinished: dict[str, bytes] = {}  # the beginning of a line that a service is still writing
         self._listen_to_exits()
         events.subscribe(events.ProcessStateEvent, self._process_changed)
         events.subscribe(events.ProcessLogEvent, self._process_spoke)
@@ -80,8 +82,11 @@ class Watch:
 
     def _process_spoke(self, event: Any) -> None:
         name = event.process.config.name
-        for line in event.data.decode(errors="replace").splitlines():
-            _print(f"{name:10} {line}")
+        *lines, rest = (self._unfinished.pop(name, b"") + event.data).split(b"\n")
+        if rest:
+            self._unfinished[name] = rest[-_LONGEST_LINE:]
+        for line in lines:
+            _print(f"{name:10} {line.decode(errors='replace')}")
 
 
 class _Waker:
