@@ -1,0 +1,106 @@
+"""A process under test: started, asked over HTTP, ended whatever happens."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+START_S = 20.0  # on two processors that others use too
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """The environment without what a developer's shell may set, and with `variables`."""
+    foreign = ("LIKEN_", "LOG_", "METRICS_", "NODE_NAME", "POD_", "KUBERNETES_", "KUBECONFIG")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | variables
+
+
+class Process:
+    """One process with its log in a file, so that a long log never blocks it."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log_path = log
+        self.port = int(environment.get("METRICS_ADDR", "").rpartition(":")[2] or 0)
+        with log.open("ab") as file:
+            self.popen = subprocess.Popen(
+                [sys.executable, *arguments],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of an HTTP request to this process."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def metric(self, line: str) -> float:
+        """The value of the metric named exactly so, labels included; 0 when there is none yet."""
+        for row in self.get("/metrics")[1].splitlines():
+            name, _, value = row.rpartition(" ")
+            if name == line:
+                return float(value)
+        return 0.0
+
+    def wait_ready(self) -> "Process":
+        def ready() -> bool:
+            if self.popen.poll() is not None:
+                raise RuntimeError(f"the process ended with {self.popen.returncode}: {self.log}")
+            return self.get("/readyz")[0] == 200
+
+        eventually(ready, START_S, "the process is ready")
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.popen.kill()
+        self.popen.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.popen.terminate()
+        return self.wait()
+
+    def wait(self, timeout_s: float = START_S) -> int:
+        return self.popen.wait(timeout_s)
+
+    def cpu_ns(self) -> int:
+        """Processor time of all its threads so far, in nanoseconds."""
+        return sum(
+            int(path.read_text().split()[0]) for path in Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        )
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.kill()
