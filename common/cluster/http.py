@@ -53,6 +53,7 @@ class Api:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._streams: set[BaseHTTPResponse] = set()
+        self._closed = False
 
     def open(self) -> Session:
         """The session to use now. Raises ClusterUnavailable when there are no usable credentials."""
@@ -108,10 +109,13 @@ class Api:
                 self._streams.discard(response)
                 response.close()
         except _transport_errors() as error:
+            if self._closed:
+                return
             raise ClusterUnavailable(f"the watch broke off: {_line(error)}") from error
 
     def close(self) -> None:
-        """End streams that other threads read."""
+        """End streams that other threads read, as if the server had ended them."""
+        self._closed = True
         for response in list(self._streams):
             response.shutdown()
 
@@ -184,9 +188,9 @@ def _connect(environ: Mapping[str, str]) -> Session:
     try:
         if not kubeconfig and "KUBERNETES_SERVICE_HOST" in environ:
             files = _look([Path(SERVICE_TOKEN_FILENAME), Path(SERVICE_CERT_FILENAME)])
-            InClusterConfigLoader(
-                SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME, environ=environ
-            ).load_and_set(configuration)
+            names = (SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME)
+            loader = InClusterConfigLoader(*names, environ=environ)  # type: ignore[no-untyped-call]
+            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
         else:
             paths = kubeconfig or str(Path("~/.kube/config").expanduser())
             files = _look(_files_of(paths))
