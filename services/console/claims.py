@@ -3,19 +3,31 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.cdi import Specs
 from common.claims import is_uid
 from common.errors import LikenError, RequestError
-from common.inventory import ClaimPresence, DevicePresence
-from common.settings import Settings, read_settings
+from common.inventory import ClaimPresence
+from common.settings import Settings
 from services.console.allocate import allocate, new_claim, results_of
 from services.console.cluster import LOCK_S, Claims, parse_name
 from services.console.output import Format, print_as, print_table, say
 from services.console.state import State
 
 _NOT_PREPARED = "not prepared"
+
+
+class Row(NamedTuple):
+    """One device of one claim."""
+
+    namespace: str
+    name: str
+    uid: str
+    device: str
+    state: str
+    since: str = ""  # RFC 3339
+    reason: str = ""
 
 
 def claim(name: str, devices: Sequence[str], folder: Path | None, output: Format) -> None:
@@ -43,47 +55,27 @@ def claim(name: str, devices: Sequence[str], folder: Path | None, output: Format
 
 
 def claims(folder: Path | None, output: Format) -> None:
-    """List the claims of the local cluster."""
+    """List the claims of the local cluster and whatever else is prepared on this machine."""
     state = State(folder)
     settings = state.settings()
-    presence = _presence(settings) if state.holder() else {}
-    rows = [
-        (claim, result, _found(presence, claim, result))
-        for claim in Claims(settings.local).all()
-        for result in results_of(claim)
-    ]
+    running = settings.cluster == "kubernetes" or state.holder() is not None
+    prepared = _prepared(settings) if running else ()
+    allocated = Claims(settings.local).all() if settings.cluster == "local" else []
+    rows = _rows(prepared, allocated)
     specs = Specs(settings.cdi, settings.driver)
 
     def table(wide: bool) -> None:
-        columns = ["CLAIM", "DEVICE", "STATE", "SINCE", "WHY"] + (
-            ["REQUEST", "UID", "CDI ID"] if wide else []
-        )
+        columns = ["CLAIM", "DEVICE", "STATE", "SINCE", "WHY"] + (["UID", "CDI ID"] if wide else [])
         cells = [
-            [_full_name(claim), result["device"], *_state(found)]
-            + (
-                [result["request"], _uid(claim), specs.device_id(_uid(claim), result["device"])]
-                if wide
-                else []
-            )
-            for claim, result, found in rows
+            [f"{row.namespace}/{row.name}", row.device, row.state, row.since, row.reason]
+            + ([row.uid, specs.device_id(row.uid, row.device)] if wide else [])
+            for row in rows
         ]
         print_table(columns, cells, "No claims: make one with liken claim NAME DEVICE...")
 
-    listed = [
-        {
-            "namespace": claim["metadata"]["namespace"],
-            "name": claim["metadata"]["name"],
-            "uid": _uid(claim),
-            "request": result["request"],
-            "device": result["device"],
-            "state": found.state if found else _NOT_PREPARED,
-            "since": found.since if found else "",
-            "reason": found.reason if found else "",
-            "cdi": specs.device_id(_uid(claim), result["device"]),
-        }
-        for claim, result, found in rows
-    ]
-    print_as(output, listed, names=lambda: sorted({_full_name(claim) for claim, _, _ in rows}), table=table)
+    listed = [{**row._asdict(), "cdi": specs.device_id(row.uid, row.device)} for row in rows]
+    names = sorted({f"{row.namespace}/{row.name}" for row in rows})
+    print_as(output, listed, names=lambda: names, table=table)
 
 
 def release(name: str | None, force: str | None, folder: Path | None) -> None:
@@ -109,7 +101,7 @@ def release(name: str | None, force: str | None, folder: Path | None) -> None:
 def _release_uid(uid: str, folder: Path | None) -> None:
     if not is_uid(uid):
         raise RequestError(f"{uid!r} is no UID: give the claim's metadata.uid")
-    settings = _settings_somewhere(folder)
+    settings = State(folder).settings()
     _unprepare(settings, {"metadata": {"namespace": "", "name": "", "uid": uid}})
     if settings.cluster == "local":
         claims = Claims(settings.local)
@@ -117,14 +109,6 @@ def _release_uid(uid: str, folder: Path | None) -> None:
             if _uid(claim) == uid:
                 claims.remove(claim["metadata"]["namespace"], claim["metadata"]["name"])
     say(f"released {uid}")
-
-
-def _settings_somewhere(folder: Path | None) -> Settings:
-    """Those of a state folder, or, in a pod where no `liken up` was, those of the environment."""
-    state = State(folder)
-    if folder is None and not state.known():
-        return read_settings()
-    return state.settings()
 
 
 def _require_local(settings: Settings) -> None:
@@ -183,21 +167,27 @@ def _print_prepared(claim: Mapping[str, Any], ids: list[str], settings: Settings
     print_as(output, value, names=lambda: ids, table=table)
 
 
-def _presence(settings: Settings) -> dict[tuple[str, str], DevicePresence]:
+def _prepared(settings: Settings) -> Sequence[ClaimPresence]:
     from services.console.hearing import hear  # late: ZeroMQ is for this one
 
-    claims: Sequence[ClaimPresence] = hear(settings).claims
-    return {(claim.uid, device.device): device for claim in claims for device in claim.devices}
+    return hear(settings).claims
 
 
-def _found(
-    presence: Mapping[tuple[str, str], DevicePresence], claim: Mapping[str, Any], result: Mapping[str, Any]
-) -> DevicePresence | None:
-    return presence.get((_uid(claim), result["device"]))
-
-
-def _state(found: DevicePresence | None) -> list[str]:
-    return [found.state, found.since, found.reason] if found else [_NOT_PREPARED, "", ""]
+def _rows(prepared: Sequence[ClaimPresence], allocated: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """One row per claim and device: all that is prepared, and what is allocated and not prepared."""
+    rows = {
+        Row(claim.namespace, claim.name, claim.uid, device.device, device.state, device.since, device.reason)
+        for claim in prepared
+        for device in claim.devices
+    }
+    known = {(row.uid, row.device) for row in rows}
+    for claim in allocated:
+        for result in results_of(claim):
+            if (_uid(claim), result["device"]) not in known:
+                metadata = claim["metadata"]
+                name = (metadata["namespace"], metadata["name"], _uid(claim))
+                rows.add(Row(*name, result["device"], _NOT_PREPARED))
+    return sorted(rows)
 
 
 def _named(claim: Mapping[str, Any]) -> dict[str, str]:

@@ -148,12 +148,15 @@ class State:
             )
         return up
 
-    def known(self) -> bool:
-        """Whether `liken up` ever ran with this state."""
-        return self._up.exists()
-
     def settings(self, environ: Mapping[str, str] = os.environ) -> Settings:
-        """The settings of the four that are or were up with this state. Raises as `read` does."""
+        """The settings of the four that are or were up with this state. Raises as `read` does.
+
+        In a pod there is no state folder: there they are those of the environment.
+        """
+        if not self._up.exists():
+            settings = read_settings(None, environ)
+            if settings.cluster == "kubernetes":
+                return settings
         return read_settings(None, {**environ, **self.read().environment})
 
     def require_up(self) -> None:

@@ -22,16 +22,18 @@ def down(folder: Path | None) -> None:
 def status(folder: Path | None, output: Format) -> None:
     """Processes, last inventory, claims, troubles."""
     state = State(folder)
-    state.require_up()
     settings = state.settings()
-    running = processes(state)
+    in_pod = settings.cluster == "kubernetes" and state.holder() is None
+    if not in_pod:
+        state.require_up()
+    running = [] if in_pod else processes(state)
     heard = hear(settings)
     value = {
-        "state": str(state.folder),
+        "state": "" if in_pod else str(state.folder),
         "supervisor": state.holder(),
-        "machine": state.read().source or "/",
+        "machine": "" if in_pod else state.read().source or "/",
         "processes": [process._asdict() for process in running],
-        "inventory": _inventory(heard, settings),
+        "inventory": _inventory(heard),
         "claims": heard.claims,
         "troubles": troubles(running, heard, settings),
     }
@@ -75,8 +77,7 @@ def _left_out(inventory: Inventory, settings: Settings) -> list[str]:
     ]
 
 
-def _inventory(heard: Heard, settings: Settings) -> dict[str, Any]:
-    del settings
+def _inventory(heard: Heard) -> dict[str, Any]:
     if heard.inventory is None:
         return {"error": heard.error}
     inventory = heard.inventory
@@ -96,8 +97,9 @@ def _age_s(taken: str) -> float:
 
 
 def _print(value: dict[str, Any], running: list[Process], heard: Heard) -> None:
-    say(f"state      {value['state']} (supervisor {value['supervisor']})")
-    say(f"machine    {'this one' if value['machine'] == '/' else 'played from ' + value['machine']}")
+    if running:
+        say(f"state      {value['state']} (supervisor {value['supervisor']})")
+        say(f"machine    {'this one' if value['machine'] == '/' else 'played from ' + value['machine']}")
     inventory = value["inventory"]
     if heard.inventory:
         say(
@@ -113,7 +115,8 @@ def _print(value: dict[str, Any], running: list[Process], heard: Heard) -> None:
         [each.name, each.state, str(each.pid or ""), _duration(each.uptime_s), str(each.restarts)]
         for each in running
     ]
-    print_table(["PROCESS", "STATE", "PID", "UPTIME", "RESTARTS"], rows, "No processes.")
+    empty = "The processes are containers of this pod: kubectl shows them."
+    print_table(["PROCESS", "STATE", "PID", "UPTIME", "RESTARTS"], rows, empty)
     for trouble in value["troubles"]:
         say(f"! {trouble}")
 
