@@ -104,7 +104,7 @@ class Specs:
         return self._remove(self.path(uid))
 
     def identifiers(self) -> list[str]:
-        """What stands for the claim UID in the names of all files that carry our prefix. Raises MachineError."""
+        """What stands for the UID in the names of all files with our prefix. Raises MachineError."""
         names = names_in(self._folder)
         ours = (name for name in names if name.startswith(self._prefix) and name.endswith(_END))
         return sorted(name.removeprefix(self._prefix).removesuffix(_END) for name in ours)
@@ -114,6 +114,10 @@ class Specs:
         if "/" in identifier:
             raise ValueError(f"not a part of a file's name: {identifier!r}")
         return self._remove(self._folder / f"{self._prefix}{identifier}{_END}")
+
+    def leftovers(self) -> bool:
+        """Whether there are temporary files of this driver: a writer is at work, or was killed."""
+        return any(name.startswith(f"{TEMPORARY_PREFIX}{self._prefix}") for name in names_in(self._folder))
 
     def sweep(self) -> int:
         """Remove temporary files of this driver that a killed process left. Needs the lock."""

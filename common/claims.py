@@ -4,6 +4,7 @@ One JSON file per claim at <plugin folder>/claims/<boot id>/<uid>.json. A record
 its boot: USB bus numbers move at a reboot, and the kubelet prepares again.
 """
 
+import os
 import re
 import shutil
 import threading
@@ -59,12 +60,12 @@ class Record(msgspec.Struct, frozen=True):
 class Entry(NamedTuple):
     """What the store holds for one claim. Only a readable entry has its record.
 
-    A "newer" entry was written by a later version of liken and is left alone; a "broken" one does not parse.
-    Both count as holders of the devices that their spec names.
+    A "newer" one was written by a later version of liken and is left alone; a "broken" one does not parse;
+    one set "aside" did not parse earlier. All of them hold the devices that their spec names.
     """
 
     uid: str
-    form: Literal["readable", "newer", "broken"]
+    form: Literal["readable", "newer", "broken", "aside"]
     record: Record | None = None
 
 
@@ -91,6 +92,7 @@ class Store:
         self._claims = plugin_dir / "claims"
         self._folder = self._claims / self.boot
         self._lock = FileLock(plugin_dir / LOCK_FILE)
+        self._known: dict[str, tuple[tuple[int, int, int], Entry]] = {}
 
     def lock(
         self, timeout_s: float, cancelled: threading.Event | None = None
@@ -109,10 +111,21 @@ class Store:
 
     def read(self, uid: str) -> Entry | None:
         """The entry of one claim, None when there is none. Raises MachineError when it cannot be read."""
-        content = _read(self._path(uid))
-        if content is not None:
-            return _entry(uid, content)
-        return Entry(uid, "broken") if self._path(uid, _ASIDE).exists() else None
+        path = self._path(uid)
+        try:
+            known = self._known.get(uid)
+            if known is not None and known[0] == _signature(path.stat()):
+                return known[1]
+            with path.open("rb") as file:
+                signature = _signature(os.fstat(file.fileno()))
+                entry = _entry(uid, file.read())
+        except FileNotFoundError:
+            self._known.pop(uid, None)
+            return Entry(uid, "aside") if self._path(uid, _ASIDE).exists() else None
+        except OSError as error:
+            raise MachineError(f"cannot read {path}: {error.strerror}") from error
+        self._known[uid] = (signature, entry)
+        return entry
 
     def entries(self) -> Iterator[Entry]:
         """All entries in the order of their UIDs. Raises MachineError when the folder cannot be read."""
@@ -149,6 +162,10 @@ class Store:
         except OSError as error:
             raise MachineError(f"cannot rename {self._path(uid)}: {error.strerror}") from error
         return True
+
+    def leftovers(self) -> bool:
+        """Whether there are temporary files: of a writer at work, or of one that was killed."""
+        return any(name.startswith(TEMPORARY_PREFIX) for name in names_in(self._folder))
 
     def sweep(self) -> int:
         """Remove temporary files that a killed process left. Needs the lock: nobody writes now."""
@@ -189,13 +206,9 @@ def _uids(names: list[str]) -> list[str]:
     return sorted({uid for uid in found if is_uid(uid)})
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise MachineError(f"cannot read {path}: {error.strerror}") from error
+def _signature(found: os.stat_result) -> tuple[int, int, int]:
+    # a record is replaced whole, by another file: what a reader knows of the same file stays true
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _entry(uid: str, content: bytes) -> Entry:

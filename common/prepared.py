@@ -1,0 +1,119 @@
+"""The prepared claims of this machine: their records, specs and hardware, from the settings of a process.
+
+`look` is what the reconciler, the plugin's health report and `liken claims` have in common.
+"""
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from common.cdi import Specs
+from common.claims import Entry, Store
+from common.errors import MachineError
+from common.hardware.machine import Machine
+from common.hardware.storage import StorageFacts
+from common.hardware.tree import Tree, TreeError
+from common.inventory import SCHEMA, ClaimPresence, DeviceNode, DevicePresence, Presence
+from common.projection import DeviceState, Projection, Projector, Seen
+from common.settings import Settings
+from common.slots import Slots, SysfsSlots
+
+BOOT_ID = "proc/sys/kernel/random/boot_id"
+
+
+class Prepared(NamedTuple):
+    """Everything about the prepared claims of one boot."""
+
+    store: Store
+    specs: Specs
+    slots: Slots
+    projector: Projector
+
+
+class Claimed(NamedTuple):
+    """One prepared claim as people are told of it: the state of each device, and what the spec says now."""
+
+    entry: Entry
+    devices: tuple[DevicePresence, ...]
+    spec: dict[str, tuple[DeviceNode, ...]]
+
+
+def open_prepared(settings: Settings, tree: Tree, machine: Machine) -> Prepared:
+    """The prepared claims where the settings say they are. Changes nothing.
+
+    Raises MachineError when this boot cannot be told from another: then no record means anything.
+    """
+    store = Store(settings.plugin_dir, _boot(settings, tree))
+    specs = Specs(settings.cdi, settings.driver)
+    slots = SysfsSlots(tree, machine)
+    return Prepared(store, specs, slots, Projector(store, specs, slots))
+
+
+def _boot(settings: Settings, tree: Tree) -> str:
+    content = tree.read(BOOT_ID)
+    if content is None and not settings.played:
+        raise MachineError(f"cannot read /{BOOT_ID}: set LIKEN_HOST_PROC to the host's /proc")
+    return content.decode(errors="replace").strip() if content is not None else ""
+
+
+def look(prepared: Prepared) -> list[Claimed]:
+    """Every prepared claim with the state of its hardware now. Needs no lock and writes nothing.
+
+    Raises MachineError when the records cannot be read.
+    """
+    seen: Seen = {}
+    facts = facts_or_none(prepared.slots)
+    found = []
+    for uid in prepared.store.uids():
+        projection = prepared.projector.compare(uid, seen, facts)
+        if projection.entry is not None:
+            since = moment(prepared.specs.changed_at(uid))
+            devices = tuple(device_presence(one, since) for one in projection.devices)
+            found.append(Claimed(projection.entry, devices, prepared.specs.nodes(uid)))
+    return found
+
+
+def facts_or_none(slots: Slots) -> StorageFacts | None:
+    """The storage facts for a whole pass; None when they cannot be read: then each slot tells for itself."""
+    try:
+        return slots.facts()
+    except TreeError:
+        return None
+
+
+def presence(boot: str, claimed: list[Claimed]) -> Presence:
+    """The states of `look` as the message that the reconciler sends."""
+    return Presence(SCHEMA, boot, tuple(claim_presence(one.entry, one.devices) for one in claimed))
+
+
+def claim_presence(entry: Entry, devices: tuple[DevicePresence, ...]) -> ClaimPresence:
+    """One claim for the presence message. Namespace and name are "" where the record cannot be read."""
+    record = entry.record
+    return ClaimPresence(
+        record.namespace if record else "", record.name if record else "", entry.uid, devices
+    )
+
+
+def device_presence(one: DeviceState, since: str) -> DevicePresence:
+    """One device for the presence message."""
+    return DevicePresence(one.pool, one.device, one.state, since, one.reason)
+
+
+def moment(seconds: float | None) -> str:
+    """RFC 3339 of seconds since 1970, "" for None."""
+    if seconds is None:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+__all__ = [
+    "Claimed",
+    "Prepared",
+    "Projection",
+    "claim_presence",
+    "device_presence",
+    "facts_or_none",
+    "look",
+    "moment",
+    "open_prepared",
+    "presence",
+]

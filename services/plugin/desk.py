@@ -1,0 +1,182 @@
+"""The work of prepare and unprepare, one claim at a time, in the thread of a pool."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from common.cdi import Specs
+from common.claims import Entry, Record, Result, Store
+from common.errors import MachineError, RequestError
+from common.inventory import SCHEMA, Device
+from common.logs import claim_log
+from common.projection import Projector, state_of
+from common.slots import Slots, Standing
+from services.plugin.allocation import Wanted, base_request, wanted
+from services.plugin.calls import CallTime, ClaimName
+from services.plugin.holders import Holding, holdings, is_held, refusal, usb_devices_of
+from services.plugin.offers import Offers
+from services.plugin.rebind import Rebinder
+
+log = logging.getLogger(__name__)
+
+
+class ClaimReader(Protocol):
+    """The part of the cluster that prepare needs; unprepare needs none."""
+
+    def claim(self, namespace: str, name: str, timeout_s: float) -> dict[str, Any]:
+        """The ResourceClaim. Raises RequestError or MachineError in words."""
+
+
+class Prepared(NamedTuple):
+    """One device of a prepared claim, as the kubelet is told of it."""
+
+    request: str
+    pool: str
+    device: str
+    cdi_id: str
+    share_id: str
+
+
+class Desk:
+    """Prepares and unprepares claims. Safe in many threads: the lock of the store puts writers in a row."""
+
+    def __init__(
+        self,
+        *,
+        claims: ClaimReader,
+        store: Store,
+        specs: Specs,
+        slots: Slots,
+        offers: Offers,
+        rebinder: Rebinder,
+        driver: str,
+        pool: str,
+        waited: Callable[[float], None],
+    ) -> None:
+        """`waited` is told the seconds that each wait for the lock took."""
+        self._claims = claims
+        self._store = store
+        self._specs = specs
+        self._slots = slots
+        self._offers = offers
+        self._rebinder = rebinder
+        self._driver = driver
+        self._pool = pool
+        self._waited = waited
+        self._projector = Projector(store, specs, slots)
+
+    def prepare(self, asked: ClaimName, call: CallTime) -> tuple[Prepared, ...]:
+        """Promise the claim's devices: record, spec, CDI names. The same again for a claim that is prepared.
+
+        Raises RequestError or MachineError with a sentence for the pod's events; the kubelet tries again.
+        """
+        asked.check()
+        claim = self._claims.claim(asked.namespace, asked.name, call.left_s())
+        ours = wanted(claim, asked, self._driver, self._pool)
+        known = self._offers.find(self._unknown(asked.uid, ours), call)
+        with self._store.lock(call.left_s(), call.cancelled) as waited_s:
+            self._waited(waited_s)
+            record = self._existing(asked.uid) or self._promise(asked, ours, known)
+            self._projector.project(asked.uid)
+        return tuple(self._answer(asked.uid, result) for result in record.results)
+
+    def unprepare(self, asked: ClaimName, call: CallTime) -> None:
+        """Forget the claim: spec first, then the record, which is what holds the devices.
+
+        Needs neither the cluster nor the hardware. A claim that nobody prepared is fine. Raises MachineError.
+        """
+        try:
+            asked.check()
+        except RequestError:
+            return  # what cannot have been prepared is not prepared
+        devices = usb_devices_of(self._results(asked))
+        self._give_back(asked, devices)
+        with self._store.lock(call.left_s(), call.cancelled) as waited_s:
+            self._waited(waited_s)
+            self._specs.remove(asked.uid)
+            self._store.remove(asked.uid)
+        # two last claims that end at once each saw the other before; with nothing unbound this does nothing
+        self._give_back(asked, devices)
+
+    def _unknown(self, uid: str, ours: tuple[Wanted, ...]) -> list[str]:
+        entry = self._store.read(uid)
+        return [] if entry is not None and entry.record is not None else [one.device for one in ours]
+
+    def _existing(self, uid: str) -> Record | None:
+        entry = self._store.read(uid)
+        if entry is not None and entry.form == "newer":
+            raise MachineError("a newer version of liken prepared this claim; that version has to answer")
+        return entry.record if entry is not None else None
+
+    def _promise(self, asked: ClaimName, ours: tuple[Wanted, ...], known: dict[str, Device]) -> Record:
+        held = self._held(asked.uid)
+        seen: dict[tuple[str, str], Standing] = {}
+        results = tuple(self._result(one, known.get(one.device), held, seen) for one in ours)
+        record = Record(SCHEMA, asked.namespace, asked.name, asked.uid, results)
+        self._store.write(record)
+        return record
+
+    def _result(
+        self, one: Wanted, device: Device | None, held: list[Holding], seen: dict[tuple[str, str], Standing]
+    ) -> Result:
+        if device is None:
+            raise MachineError(
+                f"this machine has no device {one.device} now; it is prepared when the device is back"
+            )
+        place = (device.bus, device.address)
+        if place not in seen:
+            seen[place] = self._slots.inspect(*place)
+        slot = seen[place].slot
+        now = next((found for found in slot.devices if found.variant == device.variant), None)
+        result = Result(
+            one.request,
+            one.pool,
+            one.device,
+            *place,
+            physicalPath=slot.physical_path,
+            variant=device.variant,
+            kinds=now.kinds if now else (),
+            shareID=one.share_id,
+            adminAccess=one.admin,
+        )
+        if now is None:
+            raise MachineError(f"{one.device} cannot be given now: {_why_not(result, seen[place])}")
+        if words := refusal(result, now.shareable, held):
+            raise RequestError(words)
+        return result
+
+    def _held(self, uid: str) -> list[Holding]:
+        return holdings(self._others(uid), self._specs, self._offers.place)
+
+    def _others(self, uid: str) -> list[Entry]:
+        return [entry for entry in self._store.entries() if entry.uid != uid]
+
+    def _results(self, asked: ClaimName) -> tuple[Result, ...]:
+        try:
+            entry = self._store.read(asked.uid)
+        except MachineError as error:
+            claim_log(log, *asked).warning("%s; it is removed all the same", error)
+            return ()
+        return entry.record.results if entry is not None and entry.record is not None else ()
+
+    def _give_back(self, asked: ClaimName, devices: list[str]) -> None:
+        """Bind the drivers of those USB devices again that no other claim holds. Never raises."""
+        if not devices:
+            return
+        try:
+            held = self._held(asked.uid)
+        except MachineError as error:
+            claim_log(log, *asked).warning("no driver is bound again: %s", error)
+            return
+        self._rebinder.rebind([device for device in devices if not is_held(device, held)])
+
+    def _answer(self, uid: str, result: Result) -> Prepared:
+        cdi_id = self._specs.device_id(uid, result.device)
+        return Prepared(base_request(result.request), result.pool, result.device, cdi_id, result.shareID)
+
+
+def _why_not(result: Result, standing: Standing) -> str:
+    found = state_of(result, standing)
+    if found.state == "present":  # what a claim that is prepared already would keep
+        return "a program holds it, or no kernel driver is bound to it"
+    return found.reason

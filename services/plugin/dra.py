@@ -1,0 +1,124 @@
+"""The service DRAPlugin: the kubelet's batches become single claims in a pool of threads."""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import grpc.aio
+from prometheus_client import Histogram
+
+from common.errors import LikenError, RequestError
+from common.logs import claim_log
+from services.plugin.api import dra_v1_pb2 as api
+from services.plugin.api import dra_v1_pb2_grpc
+from services.plugin.calls import CallTime, ClaimName
+from services.plugin.desk import Desk, Prepared
+from services.plugin.metrics import PluginMetrics
+from services.plugin.pool import Pool
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
+# Threads wait for the API server or the lock. Unprepare needs no API and has its own, so that an API server
+# that does not answer holds no pod in Terminating.
+PREPARE_THREADS = 16
+UNPREPARE_THREADS = 8
+
+
+class DraPlugin(dra_v1_pb2_grpc.DRAPluginServicer):
+    """Answers for every claim of a call, and tells each claim its own error."""
+
+    def __init__(self, desk: Desk, metrics: PluginMetrics, changed: Callable[[], None]) -> None:
+        """`changed` is called after records changed; it must not block."""
+        self._desk = desk
+        self._metrics = metrics
+        self._changed = changed
+        self._preparing = Pool(PREPARE_THREADS, "prepare")
+        self._unpreparing = Pool(UNPREPARE_THREADS, "unprepare")
+
+    async def NodePrepareResources(  # noqa: N802 - the name of the interface
+        self,
+        request: api.NodePrepareResourcesRequest,
+        context: Context,
+    ) -> api.NodePrepareResourcesResponse:
+        answer = api.NodePrepareResourcesResponse()
+        for uid, devices, error in await self._each(request.claims, context, self._preparing, self._prepare):
+            answer.claims[uid].error = error
+            answer.claims[uid].devices.extend(_device(device) for device in devices or ())
+        return answer
+
+    async def NodeUnprepareResources(  # noqa: N802 - the name of the interface
+        self,
+        request: api.NodeUnprepareResourcesRequest,
+        context: Context,
+    ) -> api.NodeUnprepareResourcesResponse:
+        answer = api.NodeUnprepareResourcesResponse()
+        for uid, _, error in await self._each(request.claims, context, self._unpreparing, self._unprepare):
+            answer.claims[uid].error = error
+        return answer
+
+    async def _each(
+        self,
+        claims: Iterable[api.Claim],
+        context: Context,
+        pool: Pool,
+        work: Callable[[ClaimName, CallTime], tuple[T | None, str]],
+    ) -> list[tuple[str, T | None, str]]:
+        """Do `work` for every claim of the call, each UID once; give UID, result and error of each."""
+        call = CallTime(context.time_remaining())
+        asked = {claim.uid: ClaimName(claim.namespace, claim.name, claim.uid) for claim in claims}
+        running = [
+            asyncio.wrap_future(pool.submit(functools.partial(work, claim, call))) for claim in asked.values()
+        ]
+        try:
+            done = await asyncio.gather(*running)
+        except asyncio.CancelledError:
+            call.cancelled.set()  # who waits for the lock stops; what was written stays for the retry
+            raise
+        self._changed()
+        return [(uid, result, error) for uid, (result, error) in zip(asked, done, strict=True)]
+
+    def _prepare(self, asked: ClaimName, call: CallTime) -> tuple[tuple[Prepared, ...] | None, str]:
+        return _guarded("prepare", self._metrics.prepare, asked, lambda: self._desk.prepare(asked, call))
+
+    def _unprepare(self, asked: ClaimName, call: CallTime) -> tuple[None, str]:
+        return _guarded(
+            "unprepare", self._metrics.unprepare, asked, lambda: self._desk.unprepare(asked, call)
+        )
+
+
+def _guarded(word: str, seconds: Histogram, asked: ClaimName, work: Callable[[], T]) -> tuple[T | None, str]:
+    """The result of `work`, or why there is none; an exception would fail the kubelet's whole call."""
+    start = time.monotonic()
+    told = claim_log(log, *asked)
+    result: T | None = None
+    error, outcome = "", "ok"
+    try:
+        result = work()
+    except LikenError as refused:
+        error, outcome = str(refused), "refused" if isinstance(refused, RequestError) else "failed"
+        told.warning("%s refused: %s", word, error)
+    except Exception as defect:  # noqa: BLE001 - logged with its traceback below
+        error, outcome = (
+            f"liken has a defect ({type(defect).__name__}); its log on this node says more",
+            "defect",
+        )
+        told.exception("a defect in %s", word)
+    else:
+        told.info("%s done in %.1f ms", word, (time.monotonic() - start) * 1000)
+    seconds.labels(outcome).observe(time.monotonic() - start)
+    return result, error
+
+
+def _device(device: Prepared) -> api.Device:
+    return api.Device(
+        request_names=[device.request],
+        pool_name=device.pool,
+        device_name=device.device,
+        cdi_device_ids=[device.cdi_id],
+        share_id=device.share_id or None,
+    )

@@ -1,0 +1,65 @@
+"""The plugin's ear on the bus: newer inventories for prepare, newer states for the health streams."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from common.bus import BusReader, Message, decode
+from common.errors import MachineError
+from common.inventory import InventoryMessage, Presence
+from services.plugin.health import HealthHub
+from services.plugin.metrics import PluginMetrics
+from services.plugin.offers import Offers
+
+log = logging.getLogger(__name__)
+
+
+class BusListener:
+    """One thread that waits on the bus; what concerns the health streams goes to their event loop."""
+
+    def __init__(self, reader: BusReader, offers: Offers, hub: HealthHub, metrics: PluginMetrics) -> None:
+        """To be made in the thread of the event loop."""
+        self._reader = reader
+        self._offers = offers
+        self._hub = hub
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bus-reader", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and leave the bus."""
+        self._stopped.set()
+        self._reader.wake()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            for message in self._reader.wait(None):
+                try:
+                    self._take(message)
+                except MachineError as error:
+                    log.error("%s", error)
+            if not self._reader.peer_connected("reconciler"):
+                self._in_loop(self._hub.distrust)
+        self._reader.close()
+
+    def _take(self, message: Message) -> None:
+        if message.payload is None:
+            return
+        if message.topic == "inventory":
+            inventory = decode(message.topic, message.payload, InventoryMessage).inventory
+            if inventory is not None:
+                self._offers.update(inventory)
+                self._metrics.inventory_came()
+        else:
+            presence = decode(message.topic, message.payload, Presence)
+            self._in_loop(lambda: self._hub.update(presence))
+
+    def _in_loop(self, work: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work)

@@ -1,0 +1,118 @@
+"""The service Registration: the kubelet asks who we are and tells whether it took us."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+from services.plugin.api import pluginregistration_pb2 as api
+from services.plugin.api import pluginregistration_pb2_grpc
+from services.plugin.metrics import PluginMetrics
+from services.plugin.sockets import Endpoint
+
+log = logging.getLogger(__name__)
+
+# the kubelet takes the first that it knows
+VERSIONS = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+LOOK_S = 2.0  # how often the socket files are looked at
+FIRST_ANSWER_S = 10.0  # the kubelet's own limits are 10 s to dial, 1 s for GetInfo, 5 s to notify
+LAST_ANSWER_S = 120.0  # the kubelet's own back-off ends there
+
+
+class Registrar(pluginregistration_pb2_grpc.RegistrationServicer):
+    """Answers the kubelet, and keeps count of what it thinks of us."""
+
+    def __init__(self, driver: str, endpoint: Path, metrics: PluginMetrics) -> None:
+        """`endpoint` is the service socket as the kubelet sees it."""
+        self._info = api.PluginInfo(
+            type="DRAPlugin", name=driver, endpoint=str(endpoint), supported_versions=VERSIONS
+        )
+        self._metrics = metrics
+        self.accepted: bool | None = None  # None: no word since the socket was bound
+        self.notified = asyncio.Event()
+
+    async def GetInfo(self, request: Any, context: Any) -> api.PluginInfo:  # noqa: N802, ARG002
+        """Who we are; needs no hardware and no cluster."""
+        return self._info
+
+    async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002
+        """The kubelet's verdict."""
+        self.accepted = bool(request.plugin_registered)
+        if self.accepted:
+            log.info("the kubelet registered this driver")
+        else:
+            log.error("the kubelet refused to register this driver: %s", request.error)
+        self._metrics.registrations.labels("accepted" if self.accepted else "rejected").inc()
+        self._metrics.registered.set(self.accepted)
+        self.notified.set()
+        return api.RegistrationStatusResponse()
+
+    def forget(self) -> None:
+        """The socket is new: nobody has said anything about it."""
+        self.accepted = None
+        self.notified.clear()
+        self._metrics.registered.set(0)
+
+
+class Keeper:
+    """Binds the sockets again when somebody removed one, and registers again until the kubelet takes us."""
+
+    def __init__(
+        self,
+        service: Endpoint,
+        registration: Endpoint,
+        registrar: Registrar,
+        metrics: PluginMetrics,
+        *,
+        renew: bool,
+        answer_s: float = FIRST_ANSWER_S,
+    ) -> None:
+        """`renew`: whether a kubelet is expected to answer at all."""
+        self._service = service
+        self._registration = registration
+        self._registrar = registrar
+        self._metrics = metrics
+        self._renew = renew
+        self._first_answer_s = answer_s
+        self._answer_s = answer_s
+        self._asked_at = 0.0
+
+    async def bind(self) -> None:
+        """Service first: it must answer as soon as the other names it. Raises MachineError."""
+        await self._service.bind()
+        await self._register()
+
+    async def look(self) -> None:
+        """One look. A socket that cannot be bound again is tried at the next look. Raises MachineError."""
+        lost = [
+            word
+            for word, endpoint in (("service", self._service), ("registration", self._registration))
+            if not endpoint.intact()
+        ]
+        for word in lost:
+            self._metrics.socket_losses.labels(word).inc()
+            log.warning("somebody removed the %s socket; it is bound again", word)
+        if "service" in lost:
+            await self._service.bind()
+        if lost:
+            await self._register()
+        elif self._renew and self._is_overdue():
+            await self._renew_registration()
+
+    async def _register(self) -> None:
+        self._registrar.forget()
+        await self._registration.bind()
+        self._asked_at = asyncio.get_running_loop().time()
+
+    def _is_overdue(self) -> bool:
+        if self._registrar.accepted:
+            self._answer_s = self._first_answer_s
+            return False
+        return asyncio.get_running_loop().time() - self._asked_at >= self._answer_s
+
+    async def _renew_registration(self) -> None:
+        if self._registrar.accepted is None:
+            self._metrics.registrations.labels("missing").inc()
+            log.warning("no word from the kubelet within %.0f s; registering again", self._answer_s)
+        self._answer_s = min(self._answer_s * 2, LAST_ANSWER_S)
+        await self._register()

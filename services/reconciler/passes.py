@@ -1,0 +1,162 @@
+"""One pass: every prepared claim is compared with the hardware of now, and what is wrong is written anew."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from common.claims import is_uid
+from common.errors import MachineError
+from common.hardware.storage import StorageFacts
+from common.hardware.tree import TreeError
+from common.inventory import SCHEMA, ClaimPresence, DevicePresence, Presence
+from common.locks import LockTimeoutError
+from common.logs import claim_log
+from common.prepared import Prepared, claim_presence, device_presence, facts_or_none, moment
+from common.projection import DeviceState, Projection, Seen
+from services.reconciler.metrics import ReconcilerMetrics
+
+log = logging.getLogger(__name__)
+
+LOCK_S = 2.0  # whoever holds the lock longer hangs; the next pass tries again
+
+
+class Reconciler:
+    """Runs passes. A pass that finds everything right writes nothing and takes no lock.
+
+    The comparison needs no lock: what differs is looked at again under the lock, with the hardware of that
+    moment, before it is written.
+    """
+
+    def __init__(
+        self, prepared: Prepared, metrics: ReconcilerMetrics, now: Callable[[], float] = time.time
+    ) -> None:
+        """`now` gives seconds since 1970."""
+        self._prepared = prepared
+        self._metrics = metrics
+        self._now = now
+        self._last: dict[str, ClaimPresence] = {}
+        self._complaints: dict[str, str] = {}
+        self._write = False
+        self._backstop = False
+        self.failed = False  # whether the last pass left something undone
+
+    def run(self, *, write: bool, backstop: bool = False) -> Presence:
+        """One pass. `write`: False while another reconciler is active. `backstop`: no event caused it.
+
+        Raises MachineError when the records cannot be listed: then nothing is known and nothing is touched.
+        """
+        self._write, self._backstop, self.failed = write, backstop, False
+        uids = self._prepared.store.uids()
+        seen: Seen = {}
+        first = set(self._gone(uids))
+        found = {uid: self._claim(uid, seen, None) for uid in uids if uid in first}
+        if len(first) < len(uids):
+            facts = facts_or_none(self._prepared.slots)
+            found |= {uid: self._claim(uid, seen, facts) for uid in uids if uid not in first}
+        if self._write:
+            self._remove_orphans(uids)
+        claims = [claim for uid in uids if (claim := found[uid]) is not None]
+        self._last = {claim.uid: claim for claim in claims}
+        return Presence(SCHEMA, self._prepared.store.boot, tuple(claims))
+
+    def _gone(self, uids: list[str]) -> list[str]:
+        """The claims of which a slot is empty: with one listing per bus they are safe before all others."""
+        listed: dict[str, frozenset[str] | None] = {}
+        return [uid for uid in uids if any(self._is_gone(place, listed) for place in self._places(uid))]
+
+    def _places(self, uid: str) -> list[tuple[str, str]]:
+        try:
+            entry = self._prepared.store.read(uid)
+        except MachineError:
+            return []  # told when the claim's turn comes
+        return [(one.bus, one.address) for one in entry.record.results] if entry and entry.record else []
+
+    def _is_gone(self, place: tuple[str, str], listed: dict[str, frozenset[str] | None]) -> bool:
+        bus, address = place
+        if bus not in listed:
+            try:
+                listed[bus] = self._prepared.slots.addresses(bus)
+            except TreeError:
+                listed[bus] = None
+        addresses = listed[bus]
+        return addresses is not None and address not in addresses
+
+    def _claim(self, uid: str, seen: Seen, facts: StorageFacts | None) -> ClaimPresence | None:
+        """The states of one claim, its spec made true. None when it is not prepared any more."""
+        try:
+            projection = self._prepared.projector.compare(uid, seen, facts)
+            if projection.wrote and self._write:
+                projection = self._repair(uid)
+        except MachineError as error:
+            self._fail(uid, error)
+            return _unknown(self._last.get(uid), str(error))
+        self._complaints.pop(uid, None)
+        if projection.entry is None:
+            return None
+        return claim_presence(projection.entry, self._devices(uid, projection))
+
+    def _repair(self, uid: str) -> Projection:
+        with self._prepared.store.lock(LOCK_S) as waited_s:
+            self._metrics.lock_wait.observe(waited_s)
+            projection = self._prepared.projector.project(uid)
+        if projection.wrote:
+            self._metrics.rewrites.labels(projection.wrote).inc()
+            if self._backstop:
+                self._metrics.backstop_repairs.inc()
+            record = projection.entry.record if projection.entry else None
+            told = claim_log(log, record.namespace if record else "", record.name if record else "", uid)
+            told.info("made right: %s%s", projection.wrote, _words(projection.devices))
+        return projection
+
+    def _remove_orphans(self, uids: list[str]) -> None:
+        """Specs with our prefix that no record and no record set aside belongs to."""
+        for identifier in sorted(set(self._prepared.specs.identifiers()) - set(uids)):
+            try:
+                if is_uid(identifier):
+                    self._repair(identifier)
+                else:
+                    self._remove_stranger(identifier)
+            except MachineError as error:
+                self._fail(identifier, error)
+
+    def _remove_stranger(self, identifier: str) -> None:
+        with self._prepared.store.lock(LOCK_S):
+            if self._prepared.specs.remove_orphan(identifier):
+                self._metrics.rewrites.labels("orphan").inc()
+                log.info("removed the spec %r, which belongs to no claim", identifier)
+
+    def _fail(self, uid: str, error: MachineError) -> None:
+        self.failed = True
+        self._metrics.failures.inc()
+        if isinstance(error, LockTimeoutError):
+            self._write = False  # whoever hangs on the lock would hold up every further claim as long
+        if self._complaints.get(uid) != str(error):
+            self._complaints[uid] = str(error)
+            claim_log(log, "", "", uid).error("%s", error)
+
+    def _devices(self, uid: str, projection: Projection) -> tuple[DevicePresence, ...]:
+        before = {(one.pool, one.device): one for one in self._last[uid].devices} if uid in self._last else {}
+        # a state that this process did not see begin has lasted since the spec got its content, at the least
+        begun = None if projection.wrote else self._prepared.specs.changed_at(uid)
+        since = moment(self._now() if uid in self._last or begun is None else begun)
+        devices = []
+        for one in projection.devices:
+            last = before.get((one.pool, one.device))
+            lasts = last is not None and last.state == one.state
+            devices.append(device_presence(one, last.since if last and lasts else since))
+        return tuple(devices)
+
+
+def _unknown(last: ClaimPresence | None, reason: str) -> ClaimPresence | None:
+    if last is None:
+        return None
+    devices = tuple(
+        DevicePresence(one.pool, one.device, "unknown", one.since if one.state == "unknown" else "", reason)
+        for one in last.devices
+    )
+    return ClaimPresence(last.namespace, last.name, last.uid, devices)
+
+
+def _words(devices: tuple[DeviceState, ...]) -> str:
+    told = [f"; {one.device} is {one.state}{f' ({one.reason})' if one.reason else ''}" for one in devices]
+    return "".join(told)

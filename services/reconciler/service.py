@@ -1,0 +1,115 @@
+"""The reconciler as a process: waits on the bus, runs passes, tells the states."""
+
+import gc
+import logging
+import time
+
+from common.bus import BusReader, BusSender
+from common.errors import MachineError
+from common.hardware.machine import load_machine
+from common.hardware.tree import Tree
+from common.inventory import Presence
+from common.locks import LifeLock
+from common.prepared import Prepared, open_prepared
+from common.process import Context
+from services.reconciler.metrics import ReconcilerMetrics
+from services.reconciler.passes import LOCK_S, Reconciler
+from services.reconciler.schedule import Cause, Schedule
+
+log = logging.getLogger(__name__)
+
+ACTIVE_LOCK = "reconciler.active.lock"
+STANDBY_LOOK_S = 1.0  # how often one that stands by asks for the lock
+
+
+def start(context: Context) -> None:
+    """Run until told to stop. Raises RequestError or MachineError when it cannot start."""
+    settings = context.settings
+    tree = Tree(settings.root, settings.host_proc, settings.host_modules)
+    prepared = open_prepared(settings, tree, load_machine(settings.machine))
+    prepared.store.make_folders()
+    reader = BusReader(settings.bus_dir, "reconciler", ("inventory", "stirred", "claims"))
+    sender = BusSender(settings.bus_dir, "reconciler")
+    context.stop.call(reader.wake)
+    gc.freeze()
+    try:
+        Loop(context, prepared, reader, sender).run()
+    finally:
+        sender.close()
+        reader.close()
+
+
+class Loop:
+    """One pass for every event, and without events as the schedule says."""
+
+    def __init__(self, context: Context, prepared: Prepared, reader: BusReader, sender: BusSender) -> None:
+        self._context = context
+        self._prepared = prepared
+        self._reader = reader
+        self._sender = sender
+        self._metrics = ReconcilerMetrics(context.registry)
+        self._reconciler = Reconciler(prepared, self._metrics)
+        self._schedule = Schedule(context.settings.pass_s, time.monotonic())
+        self._lock = LifeLock(context.settings.plugin_dir / ACTIVE_LOCK)
+        self._active: bool | None = None
+        self._told: Presence | None = None
+
+    def run(self) -> None:
+        """Turn until the process is told to stop."""
+        while not self._context.stop.is_set():
+            self._context.beat()
+            took_over = self._take_over()
+            messages = self._reader.wait(0.0 if took_over else self._pause())
+            now = time.monotonic()
+            if any(message.topic == "inventory" for message in messages):
+                self._schedule.inventory(now)
+                self._metrics.inventory_came()
+            self._schedule.watcher(self._reader.peer_connected("watcher"))
+            cause: Cause | None = "event" if messages or took_over else self._schedule.due(now)
+            if cause is not None:
+                self._pass(cause)
+
+    def _pause(self) -> float:
+        due_in = self._schedule.due_in(time.monotonic())
+        return due_in if self._active else min(due_in, STANDBY_LOOK_S)
+
+    def _take_over(self) -> bool:
+        """Whether this process became the one that writes just now."""
+        if self._active:
+            return False
+        try:
+            active = self._lock.try_take()
+        except MachineError as error:
+            log.error("%s", error)
+            active = False
+        if active != self._active:
+            log.info("writes the specs from now on" if active else "stands by: another reconciler writes")
+        changed = active and not self._active
+        self._active = active
+        self._metrics.active.set(active)
+        return changed
+
+    def _pass(self, cause: Cause) -> None:
+        begin = time.monotonic()
+        try:
+            presence = self._reconciler.run(write=bool(self._active), backstop=cause == "backstop")
+            if cause == "backstop":
+                self._sweep()
+        except MachineError as error:
+            log.error("no pass: %s", error)
+            self._schedule.passed(time.monotonic(), undone=True)
+            return
+        self._metrics.passes.labels(cause).observe(time.monotonic() - begin)
+        self._metrics.presence(presence)
+        self._context.ready()
+        if presence != self._told or cause == "backstop":
+            self._sender.state("presence", presence)
+            self._told = presence
+        self._schedule.passed(time.monotonic(), undone=self._reconciler.failed)
+
+    def _sweep(self) -> None:
+        """Temporary files that a killed process left; nobody writes while we hold the lock."""
+        if self._active and (self._prepared.store.leftovers() or self._prepared.specs.leftovers()):
+            with self._prepared.store.lock(LOCK_S):
+                self._prepared.store.sweep()
+                self._prepared.specs.sweep()
