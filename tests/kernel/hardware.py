@@ -9,7 +9,7 @@ MODULES = (
     *("usb_storage", "uas", "sd_mod", "sr_mod", "sg", "nvme"),
     *("snd_usb_audio", "snd_hda_intel", "snd_hda_codec_generic"),
     *("cdc_ether", "cdc_subset", "rndis_host", "virtio_net"),
-    *("virtio_gpu", "i2c_i801", "i2c_dev", "i6300esb"),
+    *("virtio_gpu", "i2c_i801", "i2c_dev", "i6300esb", "button"),
     *("dummy_hcd:num=6", "libcomposite", "usb_f_acm", "usb_f_hid", "usb_f_mass_storage"),
 )
 

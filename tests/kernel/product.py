@@ -116,7 +116,7 @@ class Product:
     def running(self) -> dict[str, int]:
         """Wait until all four run."""
         return eventually(
-            lambda: pids if len(pids := self.pids()) == len(SERVICES) else None,
+            lambda: pids if len(pids := self.pids()) == len(SERVICES) else {},
             START_S,
             "all four services run",
             step_s=0.2,

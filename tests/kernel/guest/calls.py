@@ -188,3 +188,27 @@ def processes(prefix: str) -> dict[str, int]:
         if "-m" in words and words[words.index("-m") + 1].startswith(prefix):
             found[words[words.index("-m") + 1]] = int(folder.name)
     return found
+
+
+def nap(seconds: float) -> None:
+    """Let time pass in the guest: for the few scenarios that must see that nothing comes."""
+    time.sleep(seconds)
+
+
+def wait_path(path: str, timeout_s: float = 20.0) -> float:
+    """Wait until there is something at `path`; when it was seen first."""
+    deadline = time.monotonic() + timeout_s
+    while not os.path.lexists(path):  # a dangling link counts
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing at {path} within {timeout_s} s")
+        time.sleep(0.01)
+    return boottime()
+
+
+def memory_kib(prefix: str) -> dict[str, int]:
+    """Proportional set size of each process that `processes` finds, in KiB."""
+    sizes = {}
+    for module, pid in processes(prefix).items():
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        sizes[module] = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return sizes

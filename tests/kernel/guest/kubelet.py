@@ -23,7 +23,7 @@ def register(kubelet_dir: str) -> str:
     if not found:
         raise FileNotFoundError(f"no registration socket in {kubelet_dir}/plugins_registry")
     with grpc.insecure_channel(f"unix:{found[-1]}") as channel:
-        registration = pluginregistration_pb2_grpc.RegistrationStub(channel)
+        registration = pluginregistration_pb2_grpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
         info = registration.GetInfo(
             pluginregistration_pb2.InfoRequest(), timeout=CONNECT_S, wait_for_ready=True
         )
@@ -38,9 +38,8 @@ def prepare(kubelet_dir: str, claims: list[Claim]) -> dict[str, Any]:
         request = dra_v1_pb2.NodePrepareResourcesRequest(
             claims=[dra_v1_pb2.Claim(**claim) for claim in claims]
         )
-        answer = dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(
-            request, timeout=CALL_S, wait_for_ready=True
-        )
+        stub = dra_v1_pb2_grpc.DRAPluginStub(channel)  # type: ignore[no-untyped-call]
+        answer = stub.NodePrepareResources(request, timeout=CALL_S, wait_for_ready=True)
     return {
         uid: {
             "error": result.error,
@@ -56,7 +55,6 @@ def unprepare(kubelet_dir: str, claims: list[Claim]) -> dict[str, str]:
         request = dra_v1_pb2.NodeUnprepareResourcesRequest(
             claims=[dra_v1_pb2.Claim(**claim) for claim in claims]
         )
-        answer = dra_v1_pb2_grpc.DRAPluginStub(channel).NodeUnprepareResources(
-            request, timeout=CALL_S, wait_for_ready=True
-        )
+        stub = dra_v1_pb2_grpc.DRAPluginStub(channel)  # type: ignore[no-untyped-call]
+        answer = stub.NodeUnprepareResources(request, timeout=CALL_S, wait_for_ready=True)
     return {uid: result.error for uid, result in answer.claims.items()}

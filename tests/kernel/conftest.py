@@ -1,0 +1,73 @@
+"""One guest, one `liken up` in it, shared by all scenarios; a scenario leaves the machine as it found it."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.hardware import MODULES, full_machine
+from tests.kernel.machine import Guest, boot
+from tests.kernel.plugs import Plugs
+from tests.kernel.product import Product
+from tests.kernel.provision import UnavailableError, provide
+
+SCENARIO_S = 300  # the first one boots, and the very first installs packages
+
+Tell = Callable[[str], None]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: runs only with `make test-kernel SET=all`")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.timeout(SCENARIO_S * (4 if item is items[0] else 1)))
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Tell:
+    """Print a line about what happened and how long it took, at once and whatever pytest captures."""
+
+    def line(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {text}", end="", flush=True)
+
+    return line
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+    """The machine of scenario 1, its modules loaded. Ends the run when it cannot be had."""
+    work = tmp_path_factory.mktemp("guest")
+    started = time.monotonic()
+    try:
+        machine = boot(provide(), work, full_machine(work), tpm=True)
+    except UnavailableError as reason:
+        pytest.exit(str(reason), returncode=1)
+    try:
+        print(f"\n  booted to a ready agent in {time.monotonic() - started:.1f} s")
+        failed = machine.call("load", list(MODULES))
+        assert failed == [], f"modules that do not load: {failed}"
+        yield machine
+    finally:
+        machine.close()
+
+
+@pytest.fixture(scope="session")
+def product(guest: Guest) -> Iterator[Product]:
+    """The four services, up since the machine was complete."""
+    liken = Product(guest)
+    liken.up()
+    liken.observe()
+    yield liken
+    (Path(guest.work) / "liken.log").write_text(liken.log())
+
+
+@pytest.fixture
+def plugs(guest: Guest) -> Iterator[Plugs]:
+    """Hot-plug; what is still plugged at the end of a scenario is taken out."""
+    plugged = Plugs(guest)
+    yield plugged
+    plugged.close()

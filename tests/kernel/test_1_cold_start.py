@@ -1,0 +1,129 @@
+"""Scenario 1: a machine with one of everything; the inventory is the expected one, node by node."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.product import DRIVER, NODE, Product
+
+HID = ("/dev/bus/usb/N/N", "/dev/hidrawN", "/dev/input/eventN")
+MOUSE = (*HID, "/dev/input/mouseN")
+# Everything the slice lists: name -> nodes, digits as N. What is not here is not offered.
+OFFERED = {
+    "acpi-lnxpwrbn-00": ("/dev/input/eventN",),
+    "pci-0000-00-04-0": ("/dev/dri/renderDN",),
+    "pci-0000-00-04-0-display": ("/dev/dri/cardN",),
+    "pci-0000-00-05-0": (
+        "/dev/snd/controlCN",
+        "/dev/snd/hwCNDN",
+        "/dev/snd/pcmCNDNc",
+        "/dev/snd/pcmCNDNp",
+    ),
+    "pci-0000-00-08-0": ("/dev/ttySN",),
+    "pci-0000-00-1f-3": ("/dev/i2c-N",),
+    "platform-i8042": ("/dev/input/eventN", "/dev/input/eventN", "/dev/input/mouseN"),
+    "usb-1-1-1-0": HID,
+    "usb-1-2-1-0": MOUSE,
+    "usb-1-3-1-0": ("/dev/bus/usb/N/N", "/dev/ttyUSBN"),
+    "usb-1-5": ("/dev/bus/usb/N/N",),
+    "usb-1-6-1-0": ("/dev/bus/usb/N/N", "/dev/snd/controlCN", "/dev/snd/pcmCNDNp"),
+    "usb-1-7-1-1-1-0": MOUSE,
+    "usb-2-4-1-0": ("/dev/bsg/N:N:N:N", "/dev/bus/usb/N/N", "/dev/sdX", "/dev/sgN"),
+}
+WITHHELD = {
+    "/dev/ng0n1": "storage",
+    "/dev/nvme0": "storage",
+    "/dev/nvme0n1": "storage",
+    "/dev/rtc0": "rtc",
+    "/dev/tpm0": "tpm",
+    "/dev/tpmrm0": "tpm",
+    "/dev/ttyS0": "console",
+    "/dev/vda": "storage",
+    "/dev/vportNpN": "guest",
+    "/dev/watchdog": "watchdog",
+    "/dev/watchdog0": "watchdog",
+}
+SHAREABLE = {"pci-0000-00-04-0"}
+
+
+@pytest.fixture(scope="module")
+def inventory(product: Product) -> dict[str, Any]:
+    product.guest.call("wait_slice", has=sorted(OFFERED), timeout_s=90.0)
+    return product.inventory()
+
+
+def shape(path: str) -> str:
+    return re.sub(r"\d+", "N", re.sub(r"/sd[a-z]$", "/sdX", path))
+
+
+def test_the_inventory_is_exactly_the_expected_one(inventory: dict[str, Any], tell: Tell) -> None:
+    found = {
+        device["name"]: tuple(sorted(shape(node["path"]) for node in device["nodes"]))
+        for device in inventory["devices"]
+    }
+    tell(f"{len(found)} devices with {sum(map(len, found.values()))} nodes")
+    assert found == OFFERED
+
+
+def test_the_machines_own_nodes_are_withheld_with_their_reason(inventory: dict[str, Any]) -> None:
+    found = {entry["node"]: entry["reason"] for entry in inventory["withheld"]}
+    assert {re.sub(r"vport\d+p\d+", "vportNpN", node): reason for node, reason in found.items()} == WITHHELD
+
+
+def test_only_the_render_node_is_shareable(inventory: dict[str, Any]) -> None:
+    assert {device["name"] for device in inventory["devices"] if device["shareable"]} == SHAREABLE
+
+
+def test_every_node_is_in_dev_with_the_numbers_of_its_own_hardware(
+    inventory: dict[str, Any], guest: Guest, tell: Tell
+) -> None:
+    nodes = guest.call("nodes")
+    index = {
+        "c": guest.call("links", "/sys/dev/char"),
+        "b": guest.call("links", "/sys/dev/block"),
+    }
+    checked = 0
+    for device in inventory["devices"]:
+        for node in device["nodes"]:
+            kind, major, minor = nodes[node["path"]]
+            place = index[kind][f"{major}:{minor}"]
+            usb_device = device["address"].partition(":")[0]
+            assert f"/{device['address']}/" in f"{place}/" or place.endswith(f"/{usb_device}"), (
+                device,
+                place,
+            )
+            checked += 1
+    tell(f"{checked} nodes checked against /dev and /sys/dev")
+
+
+def test_every_node_of_dev_is_offered_withheld_or_nobodys(inventory: dict[str, Any], guest: Guest) -> None:
+    offered = {node["path"] for device in inventory["devices"] for node in device["nodes"]}
+    known = offered | {entry["node"] for entry in inventory["withheld"]}
+    places = {
+        "c": guest.call("links", "/sys/dev/char"),
+        "b": guest.call("links", "/sys/dev/block"),
+    }
+    left = {
+        path: places[kind].get(f"{major}:{minor}", "")
+        for path, (kind, major, minor) in guest.call("nodes").items()
+        if path not in known
+    }
+    hardware = {path: place for path, place in left.items() if place and "/virtual/" not in place}
+    # phantom serial ports, the framebuffer, usbfs nodes of hubs, and of nothing else
+    assert {shape(path) for path in hardware} == {"/dev/fbN", "/dev/ttySN", "/dev/bus/usb/N/N"}
+    hubs = {path for path in hardware if path.startswith("/dev/bus/usb")}
+    assert all("/usb" in hardware[path] for path in hubs)
+
+
+def test_the_slice_on_the_cluster_lists_the_same_devices(inventory: dict[str, Any], guest: Guest) -> None:
+    assert guest.call("seen")["slice"] == sorted(OFFERED)
+    assert guest.call("listing", "/run/liken/cluster/slices") == [f"{NODE}-{DRIVER}.yaml"]
+
+
+def test_the_bus_carries_what_the_command_prints(inventory: dict[str, Any], guest: Guest) -> None:
+    seen = guest.call("seen")
+    assert sorted(seen["inventory"]) == sorted(device["name"] for device in inventory["devices"])
+    assert seen["withheld"] == {entry["node"]: entry["reason"] for entry in inventory["withheld"]}

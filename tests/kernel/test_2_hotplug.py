@@ -1,0 +1,102 @@
+"""Scenario 2: each hot-pluggable kind comes and goes: one inventory and one slice write per burst."""
+
+import re
+import time
+
+import pytest
+
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.plugs import KINDS, Kind, Plugs
+from tests.kernel.product import SETTLED_S, Product, absent
+
+QUIET_S = SETTLED_S + 1.5  # after this no walk belongs to the burst any more
+BURSTS = {"stick": 2}  # the kernel scans a stick a second after it came: that may be a burst of its own
+CLAIMABLE = sorted(name for name, kind in KINDS.items() if kind.device)
+OTHERS = sorted(KINDS.keys() - set(CLAIMABLE))
+
+
+def inventories(guest: Guest, mark: int) -> int:
+    """How many walks reached the bus since `mark`; the heartbeat repeats an old one."""
+    return len({note["taken"] for note in guest.call("since", mark, "inventory")})
+
+
+def settle(guest: Guest, mark: int) -> None:
+    """Wait until the last kernel event is old enough for every walk to be done."""
+    while True:
+        events = guest.call("since", mark, "uevent")
+        quiet = guest.call("boottime") - events[-1]["at"] if events else QUIET_S
+        if quiet >= QUIET_S:
+            return
+        guest.call("nap", QUIET_S - quiet)
+
+
+def shapes(paths: list[str]) -> tuple[str, ...]:
+    return tuple(sorted(re.sub(r"\d+", "N", re.sub(r"/sd[a-z]$", "/sdX", path)) for path in paths))
+
+
+@pytest.mark.parametrize("name", CLAIMABLE)
+def test_a_claimable_kind_comes_and_goes(
+    name: str, guest: Guest, product: Product, plugs: Plugs, tell: Tell
+) -> None:
+    kind = KINDS[name]
+    mark = guest.call("mark")
+    appeared = product.waiting_for_slice(has=[kind.device])
+    began = plugs.plug(kind)
+    appeared.result(30)
+    tell(f"{name}: device_add to slice {time.monotonic() - began:.2f} s")
+    settle(guest, mark)
+    assert 1 <= inventories(guest, mark) <= BURSTS.get(name, 1)
+    assert len(guest.call("since", mark, "slice")) <= BURSTS.get(name, 1)
+
+    claim = product.claim("hotplug", kind.device)
+    nodes = product.spec(claim)
+    assert nodes is not None
+    if kind.nodes:
+        assert shapes(nodes[kind.device]) == kind.nodes
+    _unplug(kind, nodes[kind.device], guest, product, plugs, tell)
+    product.release(claim)
+    assert product.spec(claim) is None
+
+
+def _unplug(kind: Kind, nodes: list[str], guest: Guest, product: Product, plugs: Plugs, tell: Tell) -> None:
+    mark = guest.call("mark")
+    claim_uid = next(iter(guest.call("seen")["specs"]))
+    safe = guest.begin("wait_spec", claim_uid, {kind.device: absent(kind.device)})
+    left = product.waiting_for_slice(lacks=[kind.device])
+    began = plugs.unplug(kind)
+    at = safe.result(30)
+    told = time.monotonic() - began
+    left.result(30)
+    gone = time.monotonic() - began
+    removed = next(note["at"] for note in guest.call("since", mark, "uevent") if note["action"] == "remove")
+    tell(
+        f"{kind.driver}: device_del to absent spec {told * 1000:.0f} ms"
+        f" ({(at - removed) * 1000:.0f} ms after the first remove event), to slice {gone:.2f} s"
+    )
+    settle(guest, mark)
+    assert inventories(guest, mark) == 1
+    assert len(guest.call("since", mark, "slice")) == 1
+    assert guest.call("seen")["presence"][claim_uid] == {kind.device: "absent"}
+    assert not any(guest.call("exists", path) for path in nodes if "/bus/usb/" in path)
+    plugs.free(kind)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_kind_with_nothing_to_claim_writes_no_slice(
+    name: str, guest: Guest, product: Product, plugs: Plugs, tell: Tell
+) -> None:
+    kind = KINDS[name]
+    before = guest.call("seen")
+    mark = guest.call("mark")
+    plugs.plug(kind)
+    guest.call("wait_note", mark, "inventory")
+    settle(guest, mark)
+    after = guest.call("seen")
+    tell(f"{name}: {inventories(guest, mark)} walk, no slice write")
+    assert after["inventory"] == before["inventory"]
+    assert guest.call("since", mark, "slice") == []
+    plugs.unplug(kind)
+    plugs.free(kind)
+    settle(guest, mark)
+    assert guest.call("seen")["withheld"] == before["withheld"]

@@ -1,0 +1,218 @@
+"""Scenario 4: devices of chosen identity, from dummy_hcd and configfs gadgets."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.product import Claim, Product, absent, withheld
+from tests.kernel.test_2_hotplug import inventories, settle
+
+RESETS = 50
+DISK = "/run/gadget.img"
+
+
+class Bench:
+    """Gadgets of one scenario; all are removed at its end. Controllers are numbered 0 to 5."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+        self._made: list[str] = []
+        self._plugged: set[str] = set()
+
+    def make(self, name: str, vendor: str, product: str, *functions: str, **more: Any) -> None:
+        self._guest.call("gadget", "make", name, vendor, product, list(functions), **more)
+        self._made.append(name)
+
+    def plug(self, name: str, port: int) -> float:
+        began = time.monotonic()
+        self._guest.call("gadget", "plug", name, port)
+        self._plugged.add(name)
+        return began
+
+    def unplug(self, name: str) -> float:
+        began = time.monotonic()
+        self._guest.call("gadget", "unplug", name)
+        self._plugged.discard(name)
+        return began
+
+    def address(self, port: int) -> str:
+        """The USB address of the device in a controller: its bus number depends on the order of loading."""
+        listed = self._guest.run("sh", "-c", f"ls -d /sys/devices/platform/dummy_hcd.{port}/usb*")
+        return f"{listed.strip().rpartition('usb')[2]}-1"
+
+    def usbfs(self, port: int) -> str:
+        home = f"/sys/bus/usb/devices/{self.address(port)}"
+        bus, device = (int(self._guest.call("read", f"{home}/{name}")) for name in ("busnum", "devnum"))
+        return f"/dev/bus/usb/{bus:03d}/{device:03d}"
+
+    def close(self) -> None:
+        for name in list(self._plugged):
+            self.unplug(name)
+        for name in self._made:
+            self._guest.call("gadget", "remove", name)
+
+
+@pytest.fixture
+def bench(guest: Guest) -> Iterator[Bench]:
+    made = Bench(guest)
+    yield made
+    made.close()
+
+
+def device(product: Product, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(entry for entry in product.inventory()["devices"] if entry["name"] == name)
+    return found
+
+
+def come_back(product: Product, claim: Claim, name: str) -> None:
+    product.waiting_for_presence(claim, name, "present").result(30)
+
+
+def test_a_coral_that_changes_its_ids_at_one_port_stays_one_device(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    bench.make("coral", "1a6e", "089a", "Loopback")
+    name = f"usb-{bench.address(0)}"
+    bench.plug("coral", 0)
+    product.waiting_for_slice(has=[name]).result(30)
+    claim = product.claim("coral", name)
+    before = bench.usbfs(0)
+    assert product.spec(claim) == {name: [before]}
+
+    gone = product.waiting_for_spec(claim, {name: absent(name)})
+    bench.unplug("coral")
+    gone.result(30)
+    guest.call("gadget", "identity", "coral", "18d1", "9302")
+    began = bench.plug("coral", 0)
+    come_back(product, claim, name)
+    tell(f"coral: plugged with its other ids to the spec {time.monotonic() - began:.2f} s")
+    after = bench.usbfs(0)
+    assert after != before
+    guest.call("wait_spec", claim.uid, {name: [after]})
+    product.waiting_for_slice(has=[name]).result(30)
+    product.release(claim)
+
+
+def test_a_modem_that_turns_from_disk_to_serial_ports_is_not_what_was_claimed(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    guest.run("dd", "if=/dev/zero", f"of={DISK}", "bs=1M", "count=8")
+    bench.make("disk", "12d1", "1f01", "mass_storage", disk=DISK)
+    bench.make("modem", "12d1", "14db", "acm", "acm")
+    name = f"usb-{bench.address(1)}-1-0"
+    bench.plug("disk", 1)
+    product.waiting_for_slice(has=[name]).result(30)
+    assert "block" in device(product, name)["kinds"]
+    claim = product.claim("modem", name)
+
+    bench.unplug("disk")
+    changed = product.waiting_for_spec(claim, {name: withheld(name)})
+    began = bench.plug("modem", 1)
+    changed.result(30)
+    tell(f"modem: serial form plugged to the withheld spec {time.monotonic() - began:.2f} s")
+    product.waiting_for_presence(claim, name, "changed").result(30)
+    guest.call("wait_inventory", has=[name])
+    assert device(product, name)["kinds"] == ["tty"]
+    product.release(claim)
+
+
+def test_twins_without_and_with_equal_serials_are_two_devices(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    twins = {"plain-a": "", "plain-b": "", "equal-a": "00000001", "equal-b": "00000001"}
+    names = [f"usb-{bench.address(port)}-1-0" for port in range(4)]
+    for port, (twin, serial) in enumerate(twins.items()):
+        bench.make(twin, "1a86", "7523", "acm", serial=serial)
+        bench.plug(twin, port)
+    product.waiting_for_slice(has=names).result(30)
+    found = {entry["name"]: entry for entry in product.inventory()["devices"]}
+    serials = [found[name]["attributes"].get("serial") for name in names]
+    assert serials == [None, None, {"string": "00000001"}, {"string": "00000001"}]
+    assert len({found[name]["attributes"]["physicalPath"]["string"] for name in names}) == 4
+    claims = [product.claim(f"twin-{index}", name) for index, name in enumerate(names)]
+    delivered = [(product.spec(claim) or {})[name] for claim, name in zip(claims, names, strict=True)]
+    assert len({node for nodes in delivered for node in nodes}) == 8
+    tell("four twins, four devices, eight different nodes")
+    for claim in claims:
+        product.release(claim)
+
+
+def test_hostile_strings_neither_block_the_slice_nor_reach_it_raw(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    name = f"usb-{bench.address(2)}-1-0"
+    bench.make(
+        "hostile",
+        "1d6b",
+        "0104",
+        "acm",
+        serial="\x1b[31m\t../..\x07",
+        manufacturer="[/foo] $(reboot)",
+        product_name="日本語" * 10 + "\u202eoof",
+    )
+    bench.plug("hostile", 2)
+    product.waiting_for_slice(has=[name]).result(30)
+    attributes = device(product, name)["attributes"]
+    texts = [value["string"] for value in attributes.values() if "string" in value]
+    assert all(len(text.encode()) <= 64 and text.isprintable() for text in texts)
+    assert attributes["serial"] == {"string": "[31m\t../..".replace("\t", "")}
+    table = guest.run(f"{guest_liken()}", "devices")
+    assert "\x1b[31m" not in table
+    tell(f"published as {attributes['name']['string']!r}")
+
+
+def guest_liken() -> str:
+    from tests.kernel.product import LIKEN
+
+    return LIKEN
+
+
+def test_a_composite_device_with_twelve_interfaces_publishes_each_driven_one(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    bench.make("composite", "1d6b", "0105", *["acm"] * 4, *["hid"] * 4)
+    began = bench.plug("composite", 3)
+    address = bench.address(3)
+    guest.call("wait_path", f"/sys/bus/usb/devices/{address}:1.11")
+    names = [f"usb-{address}-1-{number}" for number in (0, 2, 4, 9, 10)]
+    product.waiting_for_slice(has=names).result(30)
+    tell(f"twelve interfaces to slice {time.monotonic() - began:.2f} s")
+    found = {entry["name"]: entry for entry in product.inventory()["devices"]}
+    ours = {name: entry["kinds"] for name, entry in found.items() if name.startswith(f"usb-{address}")}
+    assert ours == {name: ["tty"] if index < 3 else ["hidraw", "usbmisc"] for index, name in enumerate(names)}
+    usbfs = bench.usbfs(3)
+    assert all(usbfs in [node["path"] for node in found[name]["nodes"]] for name in names)
+
+
+def test_a_ups_that_resets_itself_fifty_times_keeps_its_name_and_its_claim(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    bench.make("ups", "051d", "0002", "hid", product_name="UPS")
+    name = f"usb-{bench.address(4)}-1-0"
+    bench.plug("ups", 4)
+    product.waiting_for_slice(has=[name]).result(30)
+    claim = product.claim("ups", name)
+    memory = guest.call("memory_kib", "services.")
+    mark = guest.call("mark")
+    began = time.monotonic()
+    for _ in range(RESETS):
+        bench.unplug("ups")
+        guest.call("wait_spec", claim.uid, {name: absent(name)})
+        bench.plug("ups", 4)
+        guest.call("wait_path", f"/sys/bus/usb/devices/{bench.address(4)}:1.0/driver")
+        come_back(product, claim, name)
+        assert bench.usbfs(4) in (product.spec(claim) or {})[name]
+    took = time.monotonic() - began
+    settle(guest, mark)
+    grown = sum(guest.call("memory_kib", "services.").values()) - sum(memory.values())
+    walks, writes = inventories(guest, mark), len(guest.call("since", mark, "slice"))
+    tell(f"{RESETS} resets in {took:.1f} s: {walks} walks, {writes} slice writes, memory {grown:+d} KiB")
+    assert walks <= took / 1.0 + 2
+    assert writes <= walks
+    assert grown < 8 * 1024
+    assert guest.call("seen")["presence"][claim.uid] == {name: "present"}
+    product.release(claim)
