@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.cluster.binaries import build_all, kubernetes_versions
+from tests.cluster.covers import make_mount_points, remove_mount_points
 
 HERE = Path(__file__).parent
 MARK = "LIKEN_CLUSTER_INSIDE"
@@ -28,9 +29,11 @@ def main(arguments: list[str]) -> int:
     for line in build_all(versions):
         print(f"cluster tier: {line}", flush=True)
     environment = {**os.environ, MARK: ",".join(versions or kubernetes_versions())}
+    made = make_mount_points()
     try:
-        return subprocess.run([*_enter(), *_pytest(), *arguments], env=environment, check=False).returncode
+        return subprocess.run([*_enter(), *_pytest(arguments)], env=environment, check=False).returncode
     finally:
+        remove_mount_points(made)
         remove_cgroups()
 
 
@@ -69,8 +72,10 @@ def _enter() -> list[str]:
     return ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-def _pytest() -> list[str]:
-    return [sys.executable, "-m", "pytest", "--timeout=300", str(HERE)]
+def _pytest(arguments: list[str]) -> list[str]:
+    """All tests of this folder, or those that the arguments name."""
+    chosen = [] if any("tests/cluster" in argument for argument in arguments) else [str(HERE)]
+    return [sys.executable, "-m", "pytest", "--timeout=300", *chosen, *arguments]
 
 
 def _quiet(*command: str) -> subprocess.CompletedProcess[str]:

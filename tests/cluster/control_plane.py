@@ -55,7 +55,7 @@ class ControlPlane:
     def start(self, controllers: bool = True) -> "ControlPlane":
         """Start everything and wait until it answers; `controllers`: the controller manager too."""
         self._start_storage()
-        self._start_api_server()
+        self._start_api_server(controllers)
         eventually(self._ready, START_LIMIT_S, f"kube-apiserver {self.version} is ready", step_s=0.1)
         config = f"--kubeconfig={self.kubeconfig}"
         self._run(
@@ -74,17 +74,12 @@ class ControlPlane:
                 "--leader-elect=false",
                 "--bind-address=127.0.0.1",
                 "--controllers=*,-node-lifecycle-controller",
-                "--concurrent-resource-claim-syncs=10",
                 f"--service-account-private-key-file={self._tokens.key}",
                 f"--root-ca-file={self.ca}",
                 f"--secure-port={10257 + self._port}",
                 self._own_certificates("controllers"),
             )
-            eventually(
-                lambda: self.api.find("ServiceAccount", "default", "default"),
-                60,
-                "the default service account",
-            )
+            eventually(self._serves_accounts, 60, "the default service account", step_s=0.1)
         return self
 
     def stop(self) -> None:
@@ -117,7 +112,7 @@ class ControlPlane:
             "error",
         )
 
-    def _start_api_server(self) -> None:
+    def _start_api_server(self, controllers: bool) -> None:
         names = ("IP:127.0.0.1", f"IP:{HOST_ADDRESS}", f"IP:{SERVICE_ADDRESS}", "DNS:kubernetes.default.svc")
         serving = self.authority.issue("kube-apiserver", names=names)
         kubelet = self.authority.issue("apiserver-kubelet-client", ("system:masters",))
@@ -140,6 +135,10 @@ class ControlPlane:
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
+            # the node's name is known to no name server
+            "--kubelet-preferred-address-types=InternalIP",
+            # without the controller manager no namespace has a service account, and no pod would be let in
+            *([] if controllers else ["--disable-admission-plugins=ServiceAccount"]),
         )
 
     def _run(self, program: str, *arguments: str) -> Running:
@@ -153,9 +152,16 @@ class ControlPlane:
     def _own_certificates(self, name: str) -> str:
         return f"--cert-dir={self._folder / name}"  # else it writes below /var/run/kubernetes
 
-    def _ready(self) -> bool:
+    def _serves_accounts(self) -> bool:
+        self._check_alive()
+        return self.api.find("ServiceAccount", "default", "default") is not None
+
+    def _check_alive(self) -> None:
         for running in self._running:
             running.check_alive()
+
+    def _ready(self) -> bool:
+        self._check_alive()
         try:
             return bool(self.api.call("GET", "/readyz") == "ok")
         except ApiError as error:
@@ -168,7 +174,10 @@ def fake_node(api: Api, name: str) -> Object:
         {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}},
+            "metadata": {
+                "name": name,
+                "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name},
+            },
         }
     )
     capacity = {"cpu": "8", "memory": "32Gi", "pods": "110"}

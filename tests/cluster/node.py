@@ -13,21 +13,11 @@ import yaml
 from tests.cluster.api import Object
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import HOST_ADDRESS, NODES, ControlPlane
+from tests.cluster.covers import COVERED, KUBELET
 from tests.cluster.images import PAUSE, busybox_archive
 from tests.cluster.processes import Running, run
 from tests.waiting import eventually
 
-KUBELET = Path("/var/lib/kubelet")
-CDI = Path("/run/cdi")
-# folders of the machine that a cluster writes to; each is covered by an own one
-COVERED = (
-    KUBELET,
-    CDI,
-    Path("/etc/liken"),
-    Path("/var/log/containers"),
-    Path("/run/containerd"),
-    Path("/dev/dri"),
-)
 # What a kubelet wants of the kernel, and would set for the whole machine: it finds it here and sets nothing.
 SYSCTLS = {
     "kernel/panic": "10",
@@ -92,7 +82,6 @@ class Worker:
 
     def _cover(self) -> None:
         for number, path in enumerate(COVERED):
-            path.mkdir(parents=True, exist_ok=True)
             own = self._folder / "covers" / str(number)
             own.mkdir(parents=True)
             run("mount", "--bind", own, path)
@@ -157,6 +146,9 @@ address = "{socket}"
 address = "{socket}.ttrpc"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '{PAUSE}'
+[plugins.'io.containerd.cri.v1.runtime']
+# root of a test machine may lack the capability to lower it
+restrict_oom_score_adj = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ['/usr/lib/cni', '/opt/cni/bin']
 conf_dir = '{network}'

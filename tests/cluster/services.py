@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from common.settings import SERVICES, Service
-from tests.cluster.node import CDI, KUBELET
+from tests.cluster.covers import CDI, KUBELET
 from tests.cluster.played import PlayedMachine
 from tests.cluster.processes import Running
 from tests.waiting import eventually
