@@ -1,0 +1,158 @@
+"""The machine file: what its owner declares about this machine.
+
+    spec:
+      serio:
+      - {protocol: pulse8-cec, vendor: "2548", product: "1002"}
+      storage:
+        roles: [nvme0n1, /dev/sda, "0000:00:17.0"]
+      release: [watchdog]
+
+All values are read as text, so vendor 0403 needs no quotes.
+"""
+
+import difflib
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.errors import RequestError
+from common.hardware.held import RELEASABLE
+from common.hardware.tree import Tree, TreeError
+
+PROTOCOLS = ("pulse8-cec", "rainshadow-cec")
+FILE = "etc/liken/machine.yaml"  # below the root
+_ID = re.compile(r"[0-9a-f]{4}")
+
+
+@dataclass(frozen=True)
+class SerialLine:
+    """A USB device whose tty the machine keeps attached to the kernel's serio layer."""
+
+    protocol: str
+    vendor: str
+    product: str
+    serial: str = ""
+
+    def matches(self, vendor: str, product: str) -> bool:
+        return (self.vendor, self.product) == (vendor, product)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is declared. `roles` is None where nothing is: then internal disks are not offered."""
+
+    serio: tuple[SerialLine, ...] = ()
+    roles: frozenset[str] | None = None
+    release: frozenset[str] = field(default_factory=frozenset)
+
+
+def load_machine(path: Path) -> Machine:
+    """The machine file at `path`; a missing one declares nothing.
+
+    Raises RequestError that names file and place for anything it does not understand.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Machine()
+    except OSError as error:
+        raise RequestError(f"cannot read the machine file {path}: {error.strerror}") from error
+    return parse_machine(content, str(path))
+
+
+def machine_of(tree: Tree) -> Machine:
+    """The machine file inside a tree (`etc/liken/machine.yaml`): a recording may carry its own."""
+    try:
+        content = tree.read(FILE)
+    except TreeError as error:
+        raise RequestError(str(error)) from error
+    return parse_machine(content, FILE) if content is not None else Machine()
+
+
+def parse_machine(content: bytes, where: str) -> Machine:
+    """The text of a machine file. `where` names it in errors (RequestError)."""
+    import yaml  # late: most processes have no machine file
+
+    try:
+        # BaseLoader keeps every scalar as text: 0403 would otherwise be an octal number
+        document = yaml.load(content, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        place = f"{where}, line {line + 1}" if line is not None else where
+        raise RequestError(f"{place}: this is not YAML; correct it or remove the file") from error
+    return _Parser(where).machine(document)
+
+
+class _Parser:
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def machine(self, document: Any) -> Machine:
+        top = self._mapping(document, "", ("apiVersion", "kind", "metadata", "spec"))
+        spec = self._mapping(top.get("spec"), "spec", ("serio", "storage", "release"))
+        storage = self._mapping(spec.get("storage"), "spec.storage", ("roles",))
+        roles = self._list(storage["roles"], "spec.storage.roles") if "roles" in storage else None
+        release = self._list(spec.get("release"), "spec.release")
+        for index, kind in enumerate(release):
+            self._text(kind, f"spec.release[{index}]", sorted(RELEASABLE))
+        return Machine(
+            serio=tuple(
+                self._line(entry, f"spec.serio[{index}]")
+                for index, entry in enumerate(self._list(spec.get("serio"), "spec.serio"))
+            ),
+            roles=self._roles(roles) if roles is not None else None,
+            release=frozenset(release),
+        )
+
+    def _roles(self, roles: list[Any]) -> frozenset[str]:
+        names = [self._text(role, f"spec.storage.roles[{index}]") for index, role in enumerate(roles)]
+        return frozenset(name.removeprefix("/dev/") for name in names)
+
+    def _line(self, entry: Any, place: str) -> SerialLine:
+        given = self._mapping(entry, place, ("protocol", "vendor", "product", "serial"))
+        serial = self._text(given["serial"], f"{place}.serial") if "serial" in given else ""
+        protocol = self._text(given.get("protocol"), f"{place}.protocol", PROTOCOLS)
+        return SerialLine(
+            protocol, self._id(given, place, "vendor"), self._id(given, place, "product"), serial
+        )
+
+    def _id(self, given: dict[str, Any], place: str, key: str) -> str:
+        text = self._text(given.get(key), f"{place}.{key}").lower().removeprefix("0x")
+        if not _ID.fullmatch(text):
+            raise self._error(f"{place}.{key}", f"{text!r} is not a USB id; write four hex digits")
+        return text
+
+    def _mapping(self, value: Any, place: str, allowed: Collection[str]) -> dict[str, Any]:
+        if value in (None, ""):
+            return {}
+        if not isinstance(value, dict):
+            raise self._error(place, f"has to be a mapping with {_either(allowed)}")
+        for key in value:
+            if key not in allowed:
+                near = difflib.get_close_matches(str(key), allowed, 1)
+                hint = f"did you mean {near[0]}?" if near else f"allowed is {_either(allowed)}"
+                raise self._error(f"{place}.{key}".lstrip("."), f"is not known; {hint}")
+        return value
+
+    def _list(self, value: Any, place: str) -> list[Any]:
+        if value in (None, ""):
+            return []
+        if not isinstance(value, list):
+            raise self._error(place, "has to be a list")
+        return value
+
+    def _text(self, value: Any, place: str, allowed: Collection[str] = ()) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self._error(place, "has to be a text that is not empty")
+        if allowed and value not in allowed:
+            raise self._error(place, f"{value!r} is not known; allowed is {_either(allowed)}")
+        return value.strip()
+
+    def _error(self, place: str, problem: str) -> RequestError:
+        return RequestError(f"{self._where}: {place or 'the file'} {problem}")
+
+
+def _either(words: Collection[str]) -> str:
+    return ", ".join(words)

@@ -1,0 +1,125 @@
+"""What the rules speak of: nodes, hardware, what it delivers, and the verdict on it. No I/O here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Form = Literal["function", "interface", "whole", "board"]
+PLUMBING = frozenset({"usb", "hub", "pcieport"})  # drivers of the structure that peripherals hang on
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One device node the kernel has: its path below /dev, its subsystem, its directory in the tree.
+
+    `kind` is "" when the subsystem cannot be read.
+    """
+
+    path: str
+    kind: str
+    directory: str
+
+    @property
+    def devname(self) -> str:
+        return self.path[len("/dev/") :]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One piece of hardware that rule 1 of the discovery finds.
+
+    `form`: a PCI function, a USB interface, a whole USB device, a board device. `driver` is "" for none.
+    `device` is the directory of the USB device (of an interface: its parent), "" off the USB.
+    """
+
+    bus: str
+    address: str
+    directory: str
+    driver: str
+    form: Form
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A node that exists and is delivered by nothing, with the rule: a key of `delivery.DROP_REASONS`."""
+
+    node: Node
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one piece of hardware has, before anything is held, withheld or split.
+
+    `cards` are the DRM cards that have a connector directory ("card0"). `usbfs` is the node of the USB device
+    that the hardware belongs to. `bluetooth`: a radio hangs below. `refused` says why the hardware may not be
+    offered although its own nodes look fine ("" when it may).
+    """
+
+    nodes: tuple[Node, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    cards: frozenset[str] = frozenset()
+    usbfs: Node | None = None
+    bluetooth: bool = False
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What policy must know besides the delivery, all read before.
+
+    `consoles`: names in class/tty/console/active. `release`: held kinds the machine file gives back.
+    `disks`: for each node of a disk that must not be offered, why. `line`: the USB device is a declared
+    serial line. `radio`: this btusb interface is the one that publishes. `inlets`: those of uinput and uhid
+    that the misc class has. `claimed`: what is asked is not what to offer but what an existing claim gets: a
+    program that holds the hardware through usbfs may be the claim's own.
+    """
+
+    consoles: frozenset[str] = frozenset()
+    release: frozenset[str] = frozenset()
+    disks: Mapping[str, str] = field(default_factory=dict)
+    line: bool = False
+    radio: bool = False
+    inlets: tuple[str, ...] = ()
+    claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One device to publish. `nodes` are the hardware's own; `extra` are usbfs and the Bluetooth inlets."""
+
+    variant: str
+    nodes: tuple[Node, ...]
+    subsystem: str = ""
+    shareable: bool = False
+    render: bool = False
+    display: bool = False
+    sound: bool = False
+    usbfs: bool = False
+    inlets: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(sorted({node.kind for node in self.nodes if node.kind}))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNode:
+    """A node taken out of the delivery: `reason` is a held kind ("console", ...) or "storage"."""
+
+    node: Node
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one piece of hardware publishes, and what of it is kept back. `shape` names the row that decided:
+    "line", "bluetooth", "unreadable", "graphics", "sound", "whole", "single", "mix", or why nothing is
+    offered: "plumbing", "undriven", "usbfs", "companion-radio", "empty".
+    """
+
+    shape: str
+    offers: tuple[Offer, ...] = ()
+    held: tuple[HeldNode, ...] = ()

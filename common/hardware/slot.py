@@ -1,0 +1,106 @@
+"""One slot, now: what a claim on the hardware at this place would get."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from common.hardware.attributes import attributes, slot_identity
+from common.hardware.discovery import UsbDevice, hardware_at, usb_device_at
+from common.hardware.examine import Examiner, Finding, wanted_serials, device_nodes, is_line, withheld_nodes
+from common.hardware.machine import Machine
+from common.hardware.model import Hardware
+from common.hardware.names import device_name
+from common.hardware.storage import StorageFacts
+from common.hardware.tree import Tree
+from common.inventory import Device, Inventory, Withheld
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What is in one place. `exists` is False when the bus lists and lacks the address.
+
+    `devices` carry no attributes that would have to be read from the device (serial, name, class, ...), and
+    their names are those without collisions: match them by variant. `physical_path` is "" off the USB.
+    `busy`: a program holds the USB hardware through usbfs; it is not in the slice then, but `devices` names
+    what an existing claim keeps: at least the usbfs node.
+    """
+
+    exists: bool
+    devices: tuple[Device, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    physical_path: str = ""
+    busy: bool = False
+
+
+def inspect(
+    tree: Tree,
+    machine: Machine,
+    bus: str,
+    address: str,
+    facts: StorageFacts | None = None,
+    lines: Collection[str] | None = None,
+) -> Slot:
+    """Read the slot (bus, address): a handful of listings and links, and never a USB device's strings.
+
+    `facts`: storage facts, read here when a disk is found and none are given. `lines`: addresses of the USB
+    devices that the last inventory took for declared serial lines (`serial_lines`); they decide for spec.serio
+    entries that ask for a serial; without them every device with the entry's ids counts as declared.
+    Raises TreeError when anything of it cannot be read; then nothing is known about the slot.
+    """
+    hardware = hardware_at(tree, bus, address)
+    if hardware is None:
+        return Slot(False)
+    examiner = Examiner(tree, machine, facts, claimed=True)
+    busy = False
+    if hardware.form == "function":
+        finding = examiner.function(hardware)
+    elif hardware.form == "board":
+        finding = examiner.board(hardware)
+    else:
+        parent = hardware.device.rpartition("/")[2]
+        device = usb_device_at(tree, parent, hardware.device)
+        line = _is_line(tree, machine, device, lines)
+        if hardware.form == "interface":
+            finding = examiner.interface(hardware, device, line)
+            busy = hardware.driver == "usbfs"
+        else:
+            drivers = {interface.driver for interface in device.interfaces}
+            busy = "usbfs" in drivers
+            if not device.interfaces or drivers - {"", "usbfs"}:
+                return Slot(True, physical_path=slot_identity(tree, hardware).physical_path)
+            finding = examiner.whole(device, line)
+    return _slot(tree, finding, busy)
+
+
+def _is_line(tree: Tree, machine: Machine, device: UsbDevice, lines: Collection[str] | None) -> bool:
+    serials = wanted_serials(machine, tree, device)
+    if serials and "" not in serials and lines is not None:
+        return device.address in lines
+    return is_line(serials, None)
+
+
+def _slot(tree: Tree, finding: Finding, busy: bool) -> Slot:
+    hardware = finding.hardware
+    identity = slot_identity(tree, hardware)
+    devices = tuple(
+        Device(
+            name=device_name(hardware.bus, hardware.address, offer.variant),
+            bus=hardware.bus,
+            address=hardware.address,
+            variant=offer.variant,
+            kinds=offer.kinds,
+            shareable=offer.shareable,
+            nodes=device_nodes(offer, finding.delivery.usbfs),
+            attributes=attributes(hardware, identity, offer),
+        )
+        for offer in finding.verdict.offers
+    )
+    return Slot(True, devices, tuple(withheld_nodes(finding)), identity.physical_path, busy)
+
+
+def serial_lines(inventory: Inventory) -> frozenset[str]:
+    """The addresses of the USB devices that an inventory takes for declared serial lines, for `inspect`."""
+    return frozenset(
+        each.address.partition(":")[0]
+        for each in inventory.withheld
+        if each.reason == "serio" and each.bus == "usb"
+    )

@@ -1,0 +1,248 @@
+"""Which disks the machine depends on: facts from the host's mount table, its swaps and /sys."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from common.hardware.machine import Machine
+from common.hardware.model import Hardware, Node
+from common.hardware.text import clean, uevent
+from common.hardware.tree import ExhaustedError, Tree, TreeError
+from common.inventory import StorageState
+
+_STACKED = re.compile(r"(dm-|md|bcache)\d+")  # virtual disks made of other disks
+_VIRTUAL = "sys/devices/virtual/block"
+_OCTAL = re.compile(rb"\\([0-7]{3})")  # how mountinfo and swaps write blanks; proc(5)
+_OPTICAL = re.compile(r"sr\d+")
+_CARD = re.compile(r"mmcblk\d+")
+
+UNDECLARED = "not declared spare"
+UNKNOWN = "it cannot be told whether the machine uses it"
+
+
+@dataclass(frozen=True)
+class StorageFacts:
+    """What is known of the disks in use.
+
+    `used`: "major:minor" -> why. `named`: block device name as in /sys -> why. `every`: why no disk at all
+    may be offered, "" normally. `roles`: what the machine file declares (None: nothing).
+    """
+
+    state: StorageState
+    reason: str = ""
+    used: dict[str, str] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
+    every: str = ""
+    roles: frozenset[str] | None = None
+
+
+def storage_facts(tree: Tree, machine: Machine) -> StorageFacts:
+    """The facts of now: a handful of reads, no device is looked at.
+
+    An unreadable mount table is a fact ("unknown"), not an error; only ExhaustedError passes through.
+    """
+    try:
+        mounts = _mounts(tree)
+        swaps = _swaps(tree)
+    except ExhaustedError:
+        raise
+    except TreeError as error:
+        return StorageFacts("unknown", str(error), roles=machine.roles)
+    if not mounts.used:
+        reason = "/proc/1/mountinfo of the host is missing or empty; is the host's /proc mounted?"
+        return StorageFacts("unknown", reason, roles=machine.roles)
+    named, every = _stacks(tree, mounts.used, swaps)
+    for name in sorted(swaps):
+        named.setdefault(name, f"{name} is used as swap")
+    for name in _members(tree):
+        named.setdefault(name, f"{name} is a member of a mounted btrfs or bcachefs file system")
+    pools = _pools(tree) or mounts.pools
+    if pools:
+        every = f"the ZFS pool {pools[0]} is imported and does not tell which disks it uses"
+    state: StorageState = "observed" if machine.roles is None else "roles"
+    return StorageFacts(state, "", mounts.used, named, every, machine.roles)
+
+
+@dataclass
+class _Mounts:
+    used: dict[str, str] = field(default_factory=dict)
+    pools: list[str] = field(default_factory=list)
+
+
+def _mounts(tree: Tree) -> _Mounts:
+    """/proc/1/mountinfo: ID PARENT MAJOR:MINOR ROOT POINT OPTIONS... - TYPE SOURCE OPTIONS; proc(5)."""
+    found = _Mounts()
+    for line in (tree.read("proc/1/mountinfo") or b"").split(b"\n"):
+        parts = line.split(b" ")
+        if len(parts) < 6 or b":" not in parts[2]:
+            continue
+        point = clean(_unescape(parts[4]))
+        found.used.setdefault(parts[2].decode("ascii", "replace"), f"mounted at {point}")
+        tail = line.partition(b" - ")[2].split(b" ")
+        if tail[0] == b"zfs" and len(tail) > 1:
+            found.pools.append(clean(_unescape(tail[1])).partition("/")[0])
+    return found
+
+
+def _swaps(tree: Tree) -> set[str]:
+    """Names of block devices used as swap. A kernel without swap has no /proc/swaps.
+
+    Raises TreeError for a path that leads to no block device: what it stands for may be any disk.
+    """
+    names = set()
+    for line in (tree.read("proc/swaps") or b"").split(b"\n")[1:]:
+        parts = line.split()
+        if len(parts) < 2 or parts[1] != b"partition":
+            continue  # a swap file lies on a mounted file system
+        path = clean(_unescape(parts[0]).removesuffix(b" (deleted)"))
+        name = _block_name(tree, path)
+        if not name:
+            raise TreeError(f"/proc/swaps names {path}, which no block device of /sys is called")
+        names.add(name)
+    return names
+
+
+def _block_name(tree: Tree, path: str) -> str:
+    """The /sys name of the block device a /dev path stands for: itself, or a device-mapper name; else ""."""
+    if not path.startswith("/dev/"):
+        return ""
+    wanted = path.removeprefix("/dev/")
+    name = wanted.replace("/", "!")
+    if tree.link(f"sys/class/block/{name}") is not None or tree.link(f"sys/block/{name}") is not None:
+        return name
+    if wanted.startswith("mapper/"):
+        for mapped in _virtual_disks(tree):
+            if mapped.startswith("dm-") and tree.text(f"{_VIRTUAL}/{mapped}/dm/name") == wanted[7:]:
+                return mapped
+    return ""
+
+
+def _virtual_disks(tree: Tree) -> list[str]:
+    entries = tree.entries(_VIRTUAL)
+    return entries.dirs if entries is not None else []
+
+
+def _stacks(tree: Tree, used: dict[str, str], swaps: set[str]) -> tuple[dict[str, str], str]:
+    """Members of dm, md and bcache disks and backing devices of loops, with why; and why every disk is used.
+
+    A stacked disk in use whose members cannot be seen may stand on any disk.
+    """
+    named: dict[str, str] = {}
+    every = ""
+    for disk in _virtual_disks(tree):
+        if disk.startswith("loop"):
+            backing = _block_name(tree, tree.text(f"{_VIRTUAL}/{disk}/loop/backing_file"))
+            if backing:
+                named.setdefault(backing, f"{backing} backs {disk}")
+        elif _STACKED.fullmatch(disk):
+            slaves = tree.names(f"{_VIRTUAL}/{disk}/slaves")
+            why = used.get(tree.text(f"{_VIRTUAL}/{disk}/dev")) or ("used as swap" if disk in swaps else "")
+            for slave in slaves:
+                named.setdefault(slave, f"{slave} is part of {disk}" + (f", which is {why}" if why else ""))
+            if why and not slaves:
+                every = f"{disk} is {why} and its member disks cannot be seen"
+    return named, every
+
+
+def _members(tree: Tree) -> list[str]:
+    """Block devices of mounted btrfs and bcachefs file systems, which mount under numbers of their own."""
+    names = []
+    for system in _folders(tree, "sys/fs/btrfs"):
+        names.extend(tree.names(f"sys/fs/btrfs/{system}/devices"))
+    for system in _folders(tree, "sys/fs/bcachefs"):
+        for member in _folders(tree, f"sys/fs/bcachefs/{system}"):
+            if member.startswith("dev-"):
+                names.append(tree.link_name(f"sys/fs/bcachefs/{system}/{member}/block"))
+    return sorted(filter(None, names))
+
+
+def _pools(tree: Tree) -> list[str]:
+    return _folders(tree, "proc/spl/kstat/zfs")
+
+
+def _folders(tree: Tree, path: str) -> list[str]:
+    entries = tree.entries(path)
+    return entries.dirs if entries is not None else []
+
+
+def _unescape(text: bytes) -> bytes:
+    return _OCTAL.sub(lambda match: bytes([int(match.group(1), 8) & 0xFF]), text)
+
+
+def withheld_disks(
+    tree: Tree, facts: StorageFacts, hardware: Hardware, nodes: Iterable[Node]
+) -> dict[str, str]:
+    """For each disk node of `hardware` that must not be offered: its path and why.
+
+    An NVMe controller without a namespace counts as a disk: its node makes and destroys namespaces.
+    """
+    nodes = tuple(nodes)
+    disks = [node for node in nodes if node.kind == "block"]
+    if not disks:
+        bare = [node for node in nodes if node.kind in {"nvme", "nvme-generic"}]
+        detail = _undeclared(tree, facts, hardware, bare[0]) if bare else ""
+        return {node.path: detail for node in bare} if detail else {}
+    busy = {node.directory: in_use(tree, facts, node) for node in disks}
+    found = {}
+    for node in disks:
+        detail = (
+            busy[node.directory]
+            or _partition_in_use(node, busy)
+            or _declared(facts, hardware, node)
+            or _undeclared(tree, facts, hardware, node)
+        )
+        if detail:
+            found[node.path] = detail
+    return found
+
+
+def _partition_in_use(disk: Node, busy: dict[str, str]) -> str:
+    """Why a partition of the disk is in use; "" when none is."""
+    within = f"{disk.directory}/"
+    return next((why for place, why in sorted(busy.items()) if why and place.startswith(within)), "")
+
+
+def in_use(tree: Tree, facts: StorageFacts, node: Node) -> str:
+    """Why the block device at `node` is in use; "" when nothing known uses it."""
+    name = node.directory.rpartition("/")[2]
+    mounted = facts.used.get(tree.text(f"{node.directory}/dev"))
+    if mounted:
+        return f"{name} is {mounted}"
+    if name in facts.named:
+        return facts.named[name]
+    holders = tree.names(f"{node.directory}/holders")
+    if holders:
+        return f"{name} is part of {holders[0]}"
+    return facts.every
+
+
+def _declared(facts: StorageFacts, hardware: Hardware, node: Node) -> str:
+    if facts.roles is None:
+        return ""
+    for role in (node.devname, node.directory.rpartition("/")[2], hardware.address):
+        if role in facts.roles:
+            return f"spec.storage.roles names {role}: the machine needs it"
+    return ""
+
+
+def _undeclared(tree: Tree, facts: StorageFacts, hardware: Hardware, node: Node) -> str:
+    if facts.state == "unknown":
+        return UNKNOWN
+    if facts.state == "observed" and not _removable(tree, hardware, node):
+        return UNDECLARED
+    return ""
+
+
+def _removable(tree: Tree, hardware: Hardware, node: Node) -> bool:
+    """A disk on USB, an SD card or an optical drive: offered without a declaration."""
+    if hardware.bus == "usb" or _OPTICAL.fullmatch(node.devname):
+        return True
+    if not _CARD.match(node.devname):
+        return False
+    place = node.directory
+    for _ in range(4):  # partition, disk, the block folder, the card
+        place = place.rpartition("/")[0]
+        kind = uevent(tree.read(f"{place}/uevent")).get("MMC_TYPE")
+        if kind is not None:
+            return kind == "SD"
+    return False

@@ -1,0 +1,104 @@
+"""Everything one pass over a tree finds, before it is put into words."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from common.hardware.discovery import Ownership, UsbDevice, board_devices, functions, usb_devices
+from common.hardware.examine import Examiner, Finding, is_line, wanted_serials
+from common.hardware.machine import Machine
+from common.hardware.model import Hardware
+from common.hardware.storage import StorageFacts
+from common.hardware.strings import DirectReader, StringReader
+from common.hardware.tree import ExhaustedError, Tree, TreeError
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over a tree found; `liken explain` reads this.
+
+    `findings`: every PCI function, USB interface, whole USB device and board device that owns a node, driven or
+    not, sorted by bus and address. `usb`: the USB devices that have interfaces. `broken`: hardware that could
+    not be read, with the error. `ownership.owner(directory)` answers for any node directory whose it is, or why
+    nobody's.
+    """
+
+    facts: StorageFacts
+    findings: tuple[Finding, ...]
+    usb: tuple[UsbDevice, ...]
+    broken: tuple[tuple[Hardware, str], ...]
+    ownership: Ownership
+
+
+@dataclass
+class _Pass:
+    findings: list[Finding] = field(default_factory=list)
+    broken: list[tuple[Hardware, str]] = field(default_factory=list)
+
+    def take(self, hardware: Hardware, examine: Callable[[], Finding]) -> None:
+        """One unreadable piece of hardware never spoils its neighbours."""
+        try:
+            self.findings.append(examine())
+        except ExhaustedError:
+            raise
+        except TreeError as error:
+            self.broken.append((hardware, str(error)))
+
+    def directories(self) -> Iterator[str]:
+        for found in self.findings:
+            yield from (node.directory for node in found.delivery.nodes)
+            yield from (dropped.node.directory for dropped in found.delivery.dropped)
+
+
+def survey(tree: Tree, machine: Machine, is_declared: Callable[[UsbDevice], bool] | None = None) -> Survey:
+    """Examine all hardware of the tree.
+
+    `is_declared` decides which USB devices are declared serial lines (default: `declared_by` with all reads at
+    once). Raises TreeError when /sys or a bus of it cannot be listed, or nothing in it can be read.
+    """
+    for folder in ("sys/devices", "sys/bus"):
+        if tree.entries(folder) is None:
+            raise TreeError(f"/{folder} is not there; is sysfs mounted?")
+    decide = is_declared if is_declared is not None else declared_by(tree, machine, DirectReader())
+    examiner = Examiner(tree, machine)
+    done = _Pass()
+    for hardware in functions(tree):
+        done.take(hardware, partial(examiner.function, hardware))
+    devices = usb_devices(tree)
+    for device in devices:
+        _take_usb(done, examiner, device, decide(device))
+    for hardware in board_devices(tree, examiner.ownership, frozenset(done.directories())):
+        done.take(hardware, partial(examiner.board, hardware))
+    if done.broken and not done.findings:
+        raise TreeError(done.broken[0][1])
+    findings = sorted(done.findings, key=lambda found: (found.hardware.bus, found.hardware.address))
+    return Survey(examiner.facts, tuple(findings), tuple(devices), tuple(done.broken), examiner.ownership)
+
+
+def _take_usb(done: _Pass, examiner: Examiner, device: UsbDevice, line: bool) -> None:
+    for interface in device.interfaces:
+        done.take(interface, partial(examiner.interface, interface, device, line))
+    if device.interfaces and device.undriven:
+        hardware = Hardware("usb", device.address, device.directory, "", "whole", device.directory)
+        done.take(hardware, partial(examiner.whole, device, line))
+
+
+def declared_by(
+    tree: Tree, machine: Machine, strings: StringReader, before: frozenset[str] = frozenset()
+) -> Callable[[UsbDevice], bool]:
+    """Tells whether a USB device is a declared serial line.
+
+    Asks a device for its serial only where an entry with its ids wants one. A device that hangs is one if it
+    was one before (`before`: addresses), or if nothing is known of it yet.
+    """
+
+    def is_declared(device: UsbDevice) -> bool:
+        serials = wanted_serials(machine, tree, device)
+        if not serials or "" in serials:
+            return bool(serials)
+        spoken = strings.read(tree, device.directory)
+        if spoken is None and before:
+            return device.address in before
+        return is_line(serials, spoken.serial if spoken is not None else None)
+
+    return is_declared
