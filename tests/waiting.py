@@ -9,7 +9,7 @@ STEP_S = 0.005  # short enough to measure times of 10 ms, long enough to leave t
 
 
 def eventually(
-    predicate: Callable[[], T], timeout_s: float = 5.0, what: str = "", step_s: float = STEP_S
+    predicate: Callable[[], T | None], timeout_s: float = 5.0, what: str = "", step_s: float = STEP_S
 ) -> T:
     """Call `predicate` until it returns something true, and return that.
 

@@ -32,13 +32,6 @@ def parse(datagram: bytes) -> Uevent:
     return Uevent(action, devpath)
 
 
-def compose(action: str, devpath: str, **properties: str) -> bytes:
-    """The datagram that the kernel would send."""
-    parts = [f"{action}@{devpath}", f"ACTION={action}", f"DEVPATH={devpath}"]
-    parts += [f"{key}={value}" for key, value in sorted(properties.items())]
-    return b"".join(part.encode() + b"\0" for part in parts)
-
-
 def counts(event: Uevent) -> bool:
     """Whether the machine has to be looked at again because of this event.
 

@@ -70,7 +70,7 @@ class Watch:
                 if thread.failure is not None:
                     raise thread.failure
             self._frame.beat()
-            self._turn(stirred)
+            self.turn(stirred)
             self._wake.wait(self._pause(stirred))
             self._wake.clear()
         for thread in threads:
@@ -93,7 +93,8 @@ class Watch:
         self._publish(InventoryMessage(SCHEMA, inventory, stirred=stirred))
         self._frame.ready()
 
-    def _turn(self, stirred: Stirred) -> None:
+    def turn(self, stirred: Stirred) -> None:
+        """Do what is due now, and nothing when nothing is."""
         now = self._now()
         if stirred.walk_due_in() == 0.0:
             self.walk_once(stirred.take())

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.console.uevents import encode
 from services.watcher.sources import sees_kernel_events
-from services.watcher.uevent import Uevent, compose, counts, parse
+from services.watcher.uevent import Uevent, counts, parse
 
 USB = "/devices/pci0000:00/0000:00:14.0/usb1/1-4"
 DATAGRAM = f"remove@{USB}\0ACTION=remove\0DEVPATH={USB}\0SUBSYSTEM=usb\0SEQNUM=4711\0".encode()
@@ -37,8 +38,8 @@ def test_any_bytes_are_an_event_or_refused(datagram: bytes) -> None:
         assert event.devpath.startswith("/")
 
 
-def test_composed_events_read_back() -> None:
-    assert parse(compose("bind", USB, SUBSYSTEM="usb")) == Uevent("bind", USB)
+def test_played_events_read_back() -> None:
+    assert parse(encode("bind", USB, {"SUBSYSTEM": "usb"})) == Uevent("bind", USB)
 
 
 @pytest.mark.parametrize("action", ["add", "remove", "bind", "unbind"])
