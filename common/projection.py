@@ -8,7 +8,7 @@ from common.claims import Entry, Record, Result, Store
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import TreeError
 from common.inventory import Device, DeviceNode, PresenceState
-from common.slots import USBFS, Slots, Standing, usb_device
+from common.slots import Slots, Standing, usb_device
 
 Place = tuple[str, str]  # bus, address
 Seen = dict[Place, Standing | TreeError]
@@ -71,26 +71,23 @@ def _without_device(result: Result, standing: Standing) -> _State:
     if held and (not standing.slot.devices or not result.variant):
         detail = f": {held[0].detail}" if held[0].detail else ""
         return "withheld", f"the machine keeps {held[0].node} ({held[0].reason}{detail})", ()
-    if not result.variant and usb_device(result.bus, result.address):
-        return _usb_without_device(result, standing)
+    if words := _other_form(result, standing.drivers):
+        return "changed", words, ()
     return "absent", "the hardware is there but has no device node now", ()
 
 
-def _usb_without_device(result: Result, standing: Standing) -> _State:
-    """A program that uses libusb takes an interface from its driver; what is left is the usbfs node.
+def _other_form(result: Result, drivers: Mapping[str, str]) -> str:
+    """Why a USB device publishes in its other form now, "" when it does not.
 
-    The whole device is another matter: an interface with a kernel driver publishes in its place.
+    Without any driver it publishes whole, else its driven interfaces do; a claim on one form never gets the
+    other. An interface that a program holds counts as neither: its slot still has a device.
     """
-    if result.address in standing.drivers:
-        detached = standing.drivers[result.address] in ("", USBFS)
-    else:
-        driven = [name for name, driver in standing.drivers.items() if driver not in ("", USBFS)]
-        if driven:
-            return "changed", f"the driver {standing.drivers[driven[0]]} took its interface {driven[0]}", ()
-        detached = bool(standing.drivers)
-    if detached and standing.usbfs is not None:
-        return "present", "", (standing.usbfs,)
-    return "absent", "the hardware is there but has no device node now", ()
+    if usb_device(result.bus, result.address) == result.address:
+        driven = [(name, driver) for name, driver in sorted(drivers.items()) if driver not in ("", "usbfs")]
+        return f"the driver {driven[0][1]} took its interface {driven[0][0]}" if driven else ""
+    if result.address in drivers and not any(drivers.values()) and not result.variant:
+        return "no kernel driver is bound to its USB device any more"
+    return ""
 
 
 def _changed_kinds(promised: tuple[str, ...], device: Device) -> str:

@@ -4,24 +4,19 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from common.hardware.machine import Machine
-from common.hardware.slot import Slot, inspect
+from common.hardware.slot import Slot, inspect, serial_lines
 from common.hardware.storage import StorageFacts, storage_facts
 from common.hardware.tree import Tree, TreeError
-from common.inventory import DeviceNode
-
-USBFS = "usbfs"  # the driver that the kernel shows for an interface that a program holds
+from common.inventory import Inventory
 
 
 class Standing(NamedTuple):
-    """One slot now. Where a USB slot publishes nothing, also how its USB device is driven.
-
-    `drivers` are the interfaces of the USB device, each with its driver's name ("" without);
-    `usbfs` is the node of the whole device.
+    """One slot now. Where a USB slot publishes nothing, `drivers` tells how its USB device is driven:
+    its interfaces, each with the name of its driver, "" without.
     """
 
     slot: Slot
     drivers: Mapping[str, str] = {}
-    usbfs: DeviceNode | None = None
 
 
 class Slots(Protocol):
@@ -29,6 +24,9 @@ class Slots(Protocol):
 
     def inspect(self, bus: str, address: str, facts: StorageFacts | None = None) -> Standing:
         """What the slot is and would publish now. `facts` spare the reading when they are at hand."""
+
+    def hear(self, inventory: Inventory) -> None:
+        """Take over what only a walk can tell, because its reading can hang: which devices are serial lines."""
 
     def facts(self) -> StorageFacts:
         """Which disks the machine needs, now."""
@@ -46,13 +44,17 @@ class SysfsSlots:
     def __init__(self, tree: Tree, machine: Machine) -> None:
         self._tree = tree
         self._machine = machine
+        self._lines: frozenset[str] | None = None
 
     def inspect(self, bus: str, address: str, facts: StorageFacts | None = None) -> Standing:
-        slot = inspect(self._tree, self._machine, bus, address, facts)
+        slot = inspect(self._tree, self._machine, bus, address, facts, self._lines)
         device = usb_device(bus, address)
         if not device or not slot.exists or slot.devices:
             return Standing(slot)
-        return Standing(slot, self.drivers(device), self._usbfs(device))
+        return Standing(slot, self.drivers(device))
+
+    def hear(self, inventory: Inventory) -> None:
+        self._lines = serial_lines(inventory)
 
     def facts(self) -> StorageFacts:
         return storage_facts(self._tree, self._machine)
@@ -72,12 +74,6 @@ class SysfsSlots:
             [name for name in entries.dirs if name.startswith(f"{device}:")] if entries is not None else []
         )
         return {name: self._tree.link_name(f"{place}/{name}/driver") for name in names}
-
-    def _usbfs(self, device: str) -> DeviceNode | None:
-        bus, number = (self._tree.text(f"{_folder(device)}/{word}") for word in ("busnum", "devnum"))
-        if not (bus.isdecimal() and number.isdecimal()):
-            return None  # not enumerated yet, or just going away
-        return DeviceNode(f"/dev/bus/usb/{int(bus):03d}/{int(number):03d}", "usb")
 
 
 def usb_device(bus: str, address: str) -> str:

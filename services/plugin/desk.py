@@ -127,7 +127,8 @@ class Desk:
         if place not in seen:
             seen[place] = self._slots.inspect(*place)
         slot = seen[place].slot
-        now = next((found for found in slot.devices if found.variant == device.variant), None)
+        offered = () if slot.busy else slot.devices
+        now = next((found for found in offered if found.variant == device.variant), None)
         result = Result(
             one.request,
             one.pool,
@@ -178,5 +179,5 @@ class Desk:
 def _why_not(result: Result, standing: Standing) -> str:
     found = state_of(result, standing)
     if found.state == "present":  # what a claim that is prepared already would keep
-        return "a program holds it, or no kernel driver is bound to it"
+        return "a program holds it through usbfs"
     return found.reason

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from common.bus import BusReader, Message, decode
 from common.errors import MachineError
 from common.inventory import InventoryMessage, Presence
+from common.slots import Slots
 from services.plugin.health import HealthHub
 from services.plugin.metrics import PluginMetrics
 from services.plugin.offers import Offers
@@ -18,11 +19,14 @@ log = logging.getLogger(__name__)
 class BusListener:
     """One thread that waits on the bus; what concerns the health streams goes to their event loop."""
 
-    def __init__(self, reader: BusReader, offers: Offers, hub: HealthHub, metrics: PluginMetrics) -> None:
+    def __init__(
+        self, reader: BusReader, offers: Offers, hub: HealthHub, slots: Slots, metrics: PluginMetrics
+    ) -> None:
         """To be made in the thread of the event loop."""
         self._reader = reader
         self._offers = offers
         self._hub = hub
+        self._slots = slots
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
@@ -55,6 +59,7 @@ class BusListener:
             inventory = decode(message.topic, message.payload, InventoryMessage).inventory
             if inventory is not None:
                 self._offers.update(inventory)
+                self._slots.hear(inventory)
                 self._metrics.inventory_came()
         else:
             presence = decode(message.topic, message.payload, Presence)

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc.aio
-from common.hardware.walk import walk
 
 from common.bus import BusReader, BusSender
 from common.cluster import Cluster, connect
 from common.errors import MachineError
 from common.hardware.machine import load_machine
 from common.hardware.tree import Tree
+from common.hardware.walk import walk
 from common.inventory import Inventory, Presence
 from common.prepared import look, open_prepared, presence
 from common.process import Context
@@ -87,7 +87,7 @@ class PluginService:
             keeper = Keeper(service, registration, registrar, self._metrics, renew=renew)
             await keeper.bind()
             reader = BusReader(self._settings.bus_dir, "plugin", ("inventory", "presence"))
-            listener = BusListener(reader, self._offers, hub, self._metrics)
+            listener = BusListener(reader, self._offers, hub, self._prepared.slots, self._metrics)
             listener.start()
             ends.callback(listener.stop)
             self._pool.submit(self._cluster.warm)

@@ -4,11 +4,11 @@ import gc
 import logging
 import time
 
-from common.bus import BusReader, BusSender
+from common.bus import BusReader, BusSender, Message, decode
 from common.errors import MachineError
 from common.hardware.machine import load_machine
 from common.hardware.tree import Tree
-from common.inventory import Presence
+from common.inventory import InventoryMessage, Presence
 from common.locks import LifeLock
 from common.prepared import Prepared, open_prepared
 from common.process import Context
@@ -61,13 +61,25 @@ class Loop:
             took_over = self._take_over()
             messages = self._reader.wait(0.0 if took_over else self._pause())
             now = time.monotonic()
-            if any(message.topic == "inventory" for message in messages):
-                self._schedule.inventory(now)
-                self._metrics.inventory_came()
+            self._hear(messages, now)
             self._schedule.watcher(self._reader.peer_connected("watcher"))
             cause: Cause | None = "event" if messages or took_over else self._schedule.due(now)
             if cause is not None:
                 self._pass(cause)
+
+    def _hear(self, messages: list[Message], now: float) -> None:
+        for message in messages:
+            if message.topic != "inventory" or message.payload is None:
+                continue
+            self._schedule.inventory(now)
+            self._metrics.inventory_came()
+            try:
+                inventory = decode(message.topic, message.payload, InventoryMessage).inventory
+            except MachineError as error:
+                log.error("%s", error)
+                continue
+            if inventory is not None:
+                self._prepared.slots.hear(inventory)
 
     def _pause(self) -> float:
         due_in = self._schedule.due_in(time.monotonic())
