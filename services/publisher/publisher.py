@@ -12,7 +12,7 @@ from services.publisher.notices import Notices
 from services.publisher.plan import as_sent, dropped, plan
 from services.publisher.refusals import Refusals
 from services.publisher.seen import Seen, View
-from services.publisher.slices import Homes, Wanted, slices
+from services.publisher.slices import DEFAULT_LIMITS, Homes, Limits, Wanted, slices
 from services.publisher.writer import Clocks, SliceRefusedError, Writer
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,14 @@ class Publisher:
     """One node's publisher, for one thread. Writes nothing before `activate`."""
 
     def __init__(
-        self, cluster: Cluster, node: str, driver: str, seen: Seen, metrics: Metrics, clocks: Clocks
+        self,
+        cluster: Cluster,
+        node: str,
+        driver: str,
+        seen: Seen,
+        metrics: Metrics,
+        clocks: Clocks,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._cluster = cluster
         self._node = node
@@ -42,6 +49,7 @@ class Publisher:
         self._seen = seen
         self._metrics = metrics
         self._clocks = clocks
+        self._limits = limits
         self._notices = Notices(cluster, metrics)
         self._writer = Writer(cluster, seen, metrics, clocks)
         self._refusals = Refusals()
@@ -194,6 +202,7 @@ class Publisher:
             held=self._held,
             homes=self._homes,
             refused=self._refusals.reasons(inventory.devices),
+            limits=self._limits,
         )
         self._homes = wanted.homes
         return wanted

@@ -20,6 +20,15 @@ MAX_GENERATION = 2**63 - 1  # int64
 _SUFFIX_ROOM = len("-1024")
 _HASH_DIGITS = 16
 
+
+class Limits(NamedTuple):
+    """How many devices a slice and a node hold."""
+
+    per_slice: int = MAX_SLICE_DEVICES
+    per_node: int = MAX_DEVICES
+
+
+DEFAULT_LIMITS = Limits()
 Homes = Mapping[str, int]  # device name -> number of its slice, from 1
 
 
@@ -28,7 +37,7 @@ class Wanted(NamedTuple):
 
     slices: tuple[Raw, ...]
     left_out: tuple[LeftOut, ...]
-    overflow: tuple[str, ...]  # device names beyond MAX_DEVICES, in name order
+    overflow: tuple[str, ...]  # names of the devices that were too many, in name order
     homes: Homes
 
 
@@ -42,6 +51,7 @@ def slices(
     held: Collection[str] | None = frozenset(),
     homes: Homes | None = None,
     refused: Mapping[str, str] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Wanted:
     """The slices that offer `inventory` on `node`, given the slices `previous` that the cluster holds.
 
@@ -53,8 +63,8 @@ def slices(
     in_pool = [item for item in previous if item["spec"]["pool"]["name"] == node]
     published = _published(in_pool, node, driver)
     first = published.keys() if held is None else held
-    names, overflow = _fitting(devices, first)
-    layout = _layout(names, {**published, **(homes or {})})
+    names, overflow = _fitting(devices, first, limits.per_node)
+    layout = _layout(names, {**published, **(homes or {})}, limits)
     contents = {
         slice_name(node, driver, number): [devices[name] for name in sorted(layout[number])]
         for number in sorted(layout)
@@ -126,24 +136,24 @@ def _published(in_pool: Sequence[Raw], node: str, driver: str) -> dict[str, int]
     return found
 
 
-def _fitting(devices: Collection[str], first: Collection[str]) -> tuple[list[str], list[str]]:
+def _fitting(devices: Collection[str], first: Collection[str], most: int) -> tuple[list[str], list[str]]:
     ranked = sorted(devices, key=lambda name: (name not in first, name))
-    return sorted(ranked[:MAX_DEVICES]), sorted(ranked[MAX_DEVICES:])
+    return sorted(ranked[:most]), sorted(ranked[most:])
 
 
-def _layout(names: Sequence[str], homes: Homes) -> dict[int, list[str]]:
+def _layout(names: Sequence[str], homes: Homes, limits: Limits) -> dict[int, list[str]]:
     """Each device in the slice it had; new ones where there is room, lowest number first."""
     layout: dict[int, list[str]] = {1: []}  # a node without devices has one empty slice
     homeless = []
     for name in names:
         number = homes.get(name)
-        if number is not None and len(layout.setdefault(number, [])) < MAX_SLICE_DEVICES:
+        if number is not None and len(layout.setdefault(number, [])) < limits.per_slice:
             layout[number].append(name)
         else:
             homeless.append(name)
     for name in homeless:
-        numbers = [*sorted(layout), *range(1, MAX_DEVICES + 1)]
-        number = next(n for n in numbers if len(layout.get(n, ())) < MAX_SLICE_DEVICES)
+        numbers = [*sorted(layout), *range(1, limits.per_node + 1)]
+        number = next(n for n in numbers if len(layout.get(n, ())) < limits.per_slice)
         layout.setdefault(number, []).append(name)
     return layout
 
