@@ -38,7 +38,7 @@ def deliver(tree: Tree, hardware: Hardware) -> Delivery:
 
     Symbolic links are not followed; directories of subsystem pci, usb and bluetooth are not entered, nor
     those that own their nodes themselves. A directory that vanishes on the way is skipped. Raises TreeError
-    for one that cannot be listed.
+    for one that cannot be listed or whose node cannot be read.
     """
     found = _Found()
     on_board = hardware.form == "board"
@@ -77,7 +77,7 @@ def _take(tree: Tree, found: _Found, here: str, kind: str, entries: Entries) -> 
     if not path:
         return
     node = Node(path, kind, here)
-    if kind == "tty" and "type" in entries.files and tree.text(f"{here}/type") == "0":
+    if kind == "tty" and "type" in entries.files and tree.word(f"{here}/type") == "0":
         found.dropped.append(Dropped(node, "phantom"))
     elif kind in _NEVER:
         found.dropped.append(Dropped(node, _NEVER[kind]))
@@ -125,7 +125,7 @@ def by_path(node: Node) -> tuple[tuple[int, str], ...]:
 
 def usbfs_node(tree: Tree, device: str) -> Node | None:
     """The usbfs node of the USB device at `device`; None while the kernel states no numbers for it."""
-    bus, number = tree.text(f"{device}/busnum"), tree.text(f"{device}/devnum")
+    bus, number = tree.word(f"{device}/busnum"), tree.word(f"{device}/devnum")
     if not (bus.isascii() and bus.isdigit() and number.isascii() and number.isdigit()):
         return None
     return Node(f"/dev/bus/usb/{int(bus):03d}/{int(number):03d}", "usb", device)

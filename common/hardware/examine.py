@@ -55,7 +55,7 @@ class Examiner:
 
     @cached_property
     def consoles(self) -> frozenset[str]:
-        return frozenset(self.tree.text("sys/class/tty/console/active").split())
+        return frozenset(self.tree.word("sys/class/tty/console/active").split())
 
     @cached_property
     def inlets(self) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def wanted_serials(machine: Machine, tree: Tree, device: UsbDevice) -> list[str]
     """The serials of all spec.serio entries whose ids match the device; "" for one that asks for none."""
     if not machine.serio:
         return []
-    vendor, product = tree.text(f"{device.directory}/idVendor"), tree.text(f"{device.directory}/idProduct")
+    vendor, product = tree.word(f"{device.directory}/idVendor"), tree.word(f"{device.directory}/idProduct")
     return [line.serial for line in machine.serio if line.matches(vendor.lower(), product.lower())]
 
 

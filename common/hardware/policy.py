@@ -19,6 +19,7 @@ from common.hardware.model import (
 )
 from common.hardware.names import variant_label
 
+ALONG = "goes with the disk"  # how the detail of a node begins that is withheld for another node's sake
 DISK_KINDS = frozenset({"block", "nvme", "nvme-generic"})
 _RESERVED_VARIANTS = frozenset({"", "display"})  # a companion of a kind called so would take another's name
 
@@ -162,7 +163,7 @@ def _without_disks(
             remaining.append(offer)
             continue
         for node in offer.nodes:
-            detail = situation.disks.get(node.path) or f"goes with the disk: {details[0]}"
+            detail = situation.disks.get(node.path) or f"{ALONG}: {details[0]}"
             withheld.append(HeldNode(node, "storage", detail))
     return remaining, withheld
 

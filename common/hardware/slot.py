@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from common.hardware.attributes import attributes, slot_identity
 from common.hardware.discovery import UsbDevice, hardware_at, usb_device_at
-from common.hardware.examine import Examiner, Finding, wanted_serials, device_nodes, is_line, withheld_nodes
+from common.hardware.examine import Examiner, Finding, device_nodes, is_line, wanted_serials, withheld_nodes
 from common.hardware.machine import Machine
-from common.hardware.model import Hardware
 from common.hardware.names import device_name
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import Tree
@@ -41,9 +40,9 @@ def inspect(
 ) -> Slot:
     """Read the slot (bus, address): a handful of listings and links, and never a USB device's strings.
 
-    `facts`: storage facts, read here when a disk is found and none are given. `lines`: addresses of the USB
-    devices that the last inventory took for declared serial lines (`serial_lines`); they decide for spec.serio
-    entries that ask for a serial; without them every device with the entry's ids counts as declared.
+    `facts`: storage facts, read here when a disk is found and none are given. `lines`: addresses of the
+    USB devices that the last inventory took for declared serial lines (`serial_lines`); they decide for
+    spec.serio entries that ask for a serial; without them every device with the entry's ids counts as one.
     Raises TreeError when anything of it cannot be read; then nothing is known about the slot.
     """
     hardware = hardware_at(tree, bus, address)

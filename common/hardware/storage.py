@@ -42,12 +42,16 @@ def storage_facts(tree: Tree, machine: Machine) -> StorageFacts:
     An unreadable mount table is a fact ("unknown"), not an error; only ExhaustedError passes through.
     """
     try:
-        mounts = _mounts(tree)
-        swaps = _swaps(tree)
+        return _known_facts(tree, machine)
     except ExhaustedError:
         raise
     except TreeError as error:
         return StorageFacts("unknown", str(error), roles=machine.roles)
+
+
+def _known_facts(tree: Tree, machine: Machine) -> StorageFacts:
+    mounts = _mounts(tree)
+    swaps = _swaps(tree)
     if not mounts.used:
         reason = "/proc/1/mountinfo of the host is missing or empty; is the host's /proc mounted?"
         return StorageFacts("unknown", reason, roles=machine.roles)
@@ -112,7 +116,7 @@ def _block_name(tree: Tree, path: str) -> str:
         return name
     if wanted.startswith("mapper/"):
         for mapped in _virtual_disks(tree):
-            if mapped.startswith("dm-") and tree.text(f"{_VIRTUAL}/{mapped}/dm/name") == wanted[7:]:
+            if mapped.startswith("dm-") and tree.word(f"{_VIRTUAL}/{mapped}/dm/name") == wanted[7:]:
                 return mapped
     return ""
 
@@ -131,12 +135,12 @@ def _stacks(tree: Tree, used: dict[str, str], swaps: set[str]) -> tuple[dict[str
     every = ""
     for disk in _virtual_disks(tree):
         if disk.startswith("loop"):
-            backing = _block_name(tree, tree.text(f"{_VIRTUAL}/{disk}/loop/backing_file"))
+            backing = _block_name(tree, tree.word(f"{_VIRTUAL}/{disk}/loop/backing_file"))
             if backing:
                 named.setdefault(backing, f"{backing} backs {disk}")
         elif _STACKED.fullmatch(disk):
             slaves = tree.names(f"{_VIRTUAL}/{disk}/slaves")
-            why = used.get(tree.text(f"{_VIRTUAL}/{disk}/dev")) or ("used as swap" if disk in swaps else "")
+            why = used.get(tree.word(f"{_VIRTUAL}/{disk}/dev")) or ("used as swap" if disk in swaps else "")
             for slave in slaves:
                 named.setdefault(slave, f"{slave} is part of {disk}" + (f", which is {why}" if why else ""))
             if why and not slaves:
@@ -205,7 +209,10 @@ def _partition_in_use(disk: Node, busy: dict[str, str]) -> str:
 def in_use(tree: Tree, facts: StorageFacts, node: Node) -> str:
     """Why the block device at `node` is in use; "" when nothing known uses it."""
     name = node.directory.rpartition("/")[2]
-    mounted = facts.used.get(tree.text(f"{node.directory}/dev"))
+    number = tree.word(f"{node.directory}/dev")
+    if not number:
+        return f"{name} has no device number that the mount table could name"
+    mounted = facts.used.get(number)
     if mounted:
         return f"{name} is {mounted}"
     if name in facts.named:

@@ -17,10 +17,10 @@ from common.hardware.tree import ExhaustedError, Tree, TreeError
 class Survey:
     """What one pass over a tree found; `liken explain` reads this.
 
-    `findings`: every PCI function, USB interface, whole USB device and board device that owns a node, driven or
-    not, sorted by bus and address. `usb`: the USB devices that have interfaces. `broken`: hardware that could
-    not be read, with the error. `ownership.owner(directory)` answers for any node directory whose it is, or why
-    nobody's.
+    `findings`: every PCI function, USB interface, whole USB device and board device that owns a node, driven
+    or not, sorted by bus and address. `usb`: the USB devices that have interfaces. `broken`: hardware that
+    could not be read, with the error. `ownership.owner(directory)` answers for any node directory whose it
+    is, or why nobody's.
     """
 
     facts: StorageFacts
@@ -53,7 +53,7 @@ class _Pass:
 def survey(tree: Tree, machine: Machine, is_declared: Callable[[UsbDevice], bool] | None = None) -> Survey:
     """Examine all hardware of the tree.
 
-    `is_declared` decides which USB devices are declared serial lines (default: `declared_by` with all reads at
+    `is_declared` decides which USB devices are declared serial lines (default: `declared_by`, all reads at
     once). Raises TreeError when /sys or a bus of it cannot be listed, or nothing in it can be read.
     """
     for folder in ("sys/devices", "sys/bus"):

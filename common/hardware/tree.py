@@ -76,6 +76,11 @@ class Tree:
             return ""
         return clean(content) if content is not None else ""
 
+    def word(self, path: str) -> str:
+        """Like `text`, for what decides over an offer: what is there and cannot be read is a TreeError."""
+        content = self.read(path)
+        return clean(content) if content is not None else ""
+
     def link_name(self, path: str) -> str:
         """The last element of a symbolic link's target: a driver's or a subsystem's name; "" without link."""
         target = self.link(path)

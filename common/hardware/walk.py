@@ -39,10 +39,10 @@ def walk(
 ) -> Inventory:
     """Everything this machine offers, withholds and leaves without a driver.
 
-    `node`: the node's name. `taken`: when, RFC 3339. `previous`: the last inventory; a USB device whose strings
-    hang keeps the ones it had there, hardware that cannot be read keeps its devices. `strings` reads USB strings:
-    at once by default; a service gives a PatientReader. Raises TreeError when /sys cannot be read: that is never
-    an empty inventory.
+    `node`: the node's name. `taken`: when, RFC 3339. `previous`: the last inventory; a USB device whose
+    strings hang keeps the ones it had there, hardware that cannot be read keeps its devices. `strings` reads
+    USB strings: at once by default; a service gives a PatientReader. Raises TreeError when /sys cannot be
+    read: that is never an empty inventory.
     """
     reader = strings if strings is not None else DirectReader()
     before = serial_lines(previous) if previous is not None else frozenset()
