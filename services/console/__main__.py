@@ -6,7 +6,7 @@
 import os
 import sys
 
-import click
+import typer
 
 from common.errors import LikenError
 from common.settings import SettingsError
@@ -25,9 +25,8 @@ def run(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="liken", standalone_mode=False)
         sys.stdout.flush()
-    except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "liken"
-        complain(f"{error.format_message().rstrip('.')}: see {where} --help")
+    except typer.TyperException as error:
+        complain(_usage(error))
         return 2
     except SettingsError as error:
         complain(str(error))
@@ -35,7 +34,7 @@ def run(arguments: list[str]) -> int:
     except LikenError as error:
         complain(str(error))
         return 1
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         return 130
     except BrokenPipeError:
@@ -54,6 +53,13 @@ def run(arguments: list[str]) -> int:
         )
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _usage(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context else "liken"
+    text = error.format_message()
+    return f"{text.replace('Value error, ', '').rstrip('.')}: see {where} --help"
 
 
 if __name__ == "__main__":

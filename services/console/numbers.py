@@ -35,6 +35,14 @@ def renumber(top: Node, next_devnum: dict[str, int]) -> None:
     rename_parts(top.place, exchange)
 
 
+def remember_devnums(top: Node, next_devnum: dict[str, int]) -> None:
+    """Before `top` goes: note where the numbers of its bus went on, as the kernel does by itself."""
+    for node in top.all():
+        if node.is_usb_device:
+            bus = _bus(node)
+            next_devnum.setdefault(bus, max(used_devnums(node.sys, bus), default=0) + 1)
+
+
 def used_devnums(sys: Path, bus: str) -> set[int]:
     """The device numbers on one USB bus."""
     return {
@@ -45,10 +53,9 @@ def used_devnums(sys: Path, bus: str) -> set[int]:
 
 
 def _renumber_usb(node: Node, next_devnum: dict[str, int]) -> None:
-    bus = (node.place / "busnum").read_text().strip()
-    old = int((node.place / "devnum").read_text())
+    bus = _bus(node)
     used = used_devnums(node.sys, bus)
-    first = next_devnum.get(bus, max({old, *used}) + 1)
+    first = next_devnum.get(bus, 1)
     # drivers/usb/core/hub.c choose_devnum: onwards from the last one, then from 1 again
     order = [*range(first, MAX_DEVNUM + 1), *range(1, first)]
     number = next((number for number in order if number not in used), None)
@@ -61,6 +68,10 @@ def _renumber_usb(node: Node, next_devnum: dict[str, int]) -> None:
     (node.place / "devnum").write_text(f"{number}\n")
     if node.numbers:
         (node.place / "dev").write_text(f"{node.numbers.split(':')[0]}:{minor}\n")
+
+
+def _bus(node: Node) -> str:
+    return (node.place / "busnum").read_text().strip()
 
 
 def _next_free(node: Node, given: set[Path]) -> tuple[str, Node]:

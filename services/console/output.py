@@ -71,7 +71,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], empty: st
         for column in zip(*lines, [Text(name) for name in columns], strict=True)
     )
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
-    console.print(table)
+    with console.capture() as printed:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in printed.get().splitlines()))
 
 
 def print_json(value: object) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from common.errors import MachineError, RequestError
 from common.files import write_atomically
 from common.locks import FileLock
-from services.console.numbers import renumber
+from services.console.numbers import remember_devnums, renumber
 from services.console.played_tree import Node, find, format_fields, is_device
 from services.console.uevents import Sender, Sent
 
@@ -56,6 +56,7 @@ class Player:
         """
         with self._turn() as play:
             node = find(self._sys, path)
+            remember_devnums(node, play.memory.next_devnum)
             self._keep(node)
             if disconnect_s > 0:
                 for each in reversed(list(node.all())):
