@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from common.hardware.tree import ExhaustedError, Tree
 
@@ -48,22 +48,27 @@ class _Job:
     failure: ExhaustedError | None = None
 
 
+_Queue: TypeAlias = "queue.SimpleQueue[_Job | None]"
+
+
 class PatientReader:
     """Reads in a worker thread and gives up on a device after `limit_s`.
 
     A device that hangs costs one thread until the kernel answers; it is not asked again before that, and
-    reads as hanging meanwhile at no cost. `hanging` names the directories that did not answer, for the caller
-    who wants to walk again later. For one caller at a time.
+    reads as hanging meanwhile at no cost; `answered` is called, from that thread, when it has the answer at
+    last, for the caller to walk again. One caller at a time.
     """
 
     def __init__(
         self,
-        limit_s: float = 0.25,  # a healthy device answers from the kernel's cache in microseconds
+        limit_s: float = 0.1,  # a healthy device answers from the kernel's cache in microseconds
         read: Callable[[Tree, str], UsbStrings] = read_strings,
+        answered: Callable[[], None] = lambda: None,
     ) -> None:
         self._limit_s = limit_s
         self._read = read
-        self._jobs: queue.SimpleQueue[_Job] | None = None
+        self._answered = answered
+        self._jobs: _Queue | None = None
         self._stuck: dict[str, _Job] = {}
 
     @property
@@ -81,27 +86,27 @@ class PatientReader:
         jobs = self._jobs = self._jobs or self._new_worker()
         jobs.put(job)
         if not job.done.wait(self._limit_s):
+            self._stuck = {place: each for place, each in self._stuck.items() if not each.done.is_set()}
             self._stuck[directory] = job
-            self._jobs = None  # that worker is busy with the device; the next read gets a new one
+            jobs.put(None)  # that worker ends when it has done this; the next read gets a new one
+            self._jobs = None
             return None
         if job.failure is not None:
             raise job.failure
         return job.answer
 
-    def _new_worker(self) -> "queue.SimpleQueue[_Job]":
-        jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+    def _new_worker(self) -> _Queue:
+        jobs: _Queue = queue.SimpleQueue()
         threading.Thread(target=self._work, args=(jobs,), name="usb-strings", daemon=True).start()
         return jobs
 
-    def _work(self, jobs: "queue.SimpleQueue[_Job]") -> None:
-        """Serve one queue; ends once the queue has been given up, that is after the job that hung."""
-        while True:
-            job = jobs.get()
+    def _work(self, jobs: _Queue) -> None:
+        """Serve one queue until it is given up: then its last job is the one that hung."""
+        while (job := jobs.get()) is not None:
             try:
                 job.answer = self._read(job.tree, job.directory)
             except ExhaustedError as error:
                 job.failure = error
             finally:
                 job.done.set()
-            if self._jobs is not jobs:
-                return
+        self._answered()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from common.bus import BusSender
 from common.hardware.machine import load_machine
+from common.hardware.strings import PatientReader
 from common.hardware.tree import Tree
 from common.hardware.walk import walk
 from common.inventory import Inventory
@@ -30,12 +31,13 @@ def start(context: Context) -> None:
 
     def take(previous: Inventory | None) -> Inventory:
         taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return walk(tree, machine, settings.node_name, taken, previous)
+        return walk(tree, machine, settings.node_name, taken, previous, strings)
 
     watch = Watch(context, lambda message: bus.state("inventory", message), take, metrics)
     settle = Settle(settings.settle_s, settings.settle_ceiling_s, boot_seconds)
     throttle = Throttle(TICK_PERIOD_S, boot_seconds)
     stirred = Stirred(settle, throttle, lambda: bus.tick("stirred"), watch.wake)
+    strings = PatientReader(answered=stirred.stir)
     context.stop.call(watch.wake)
     # they listen from here on, and the first walk comes after: what happens during a walk is seen by the next
     sources: tuple[Listening, ...] = (
