@@ -103,7 +103,7 @@ class State:
         except BlockingIOError as error:
             os.close(file)
             raise RequestError(
-                f"liken is up already with the state {self.folder} (process {self.holder() or 'unknown'}):"
+                f"another liken is up with the state {self.folder} (process {self.holder() or 'unknown'}):"
                 " stop it with liken down, or name another folder with --state"
             ) from error
         held = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, LOCK_DESCRIPTOR)

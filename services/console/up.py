@@ -22,11 +22,11 @@ def run(folder: Path | None, root: Path | None, environ: Mapping[str, str] = os.
     """
     state = State(folder, environ)
     settings = _settings(state, root, environ)
-    for service, each in settings.items():
-        check_port(service, each.metrics_addr)
     state.make()
     lock = state.hold()
     try:
+        for service, each in settings.items():
+            check_port(service, each.metrics_addr)
         if root is not None and root != Path("/"):
             lay_out(root, state.machine)
         _check_machine_file(settings["watcher"])
