@@ -67,8 +67,9 @@ def _state_of(result: Result, standing: Standing | TreeError) -> _State:
 
 
 def _without_device(result: Result, standing: Standing) -> _State:
-    held = sorted(standing.slot.withheld, key=lambda one: one.node)
-    if held and (not standing.slot.devices or not result.variant):
+    # a companion that is not there now is no more withheld than the tty of its line is its own
+    kept = (one for one in standing.slot.withheld if not result.variant or one.reason == "storage")
+    if held := sorted(kept, key=lambda one: one.node):
         detail = f": {held[0].detail}" if held[0].detail else ""
         return "withheld", f"the machine keeps {held[0].node} ({held[0].reason}{detail})", ()
     if words := _other_form(result, standing.drivers):

@@ -11,7 +11,7 @@ from common.inventory import Inventory
 
 
 class Standing(NamedTuple):
-    """One slot now. Where a USB slot publishes nothing, `drivers` tells how its USB device is driven:
+    """One slot now. Where a USB slot publishes nothing, `drivers` tells how its device is driven:
     its interfaces, each with the name of its driver, "" without.
     """
 
@@ -26,7 +26,7 @@ class Slots(Protocol):
         """What the slot is and would publish now. `facts` spare the reading when they are at hand."""
 
     def hear(self, inventory: Inventory) -> None:
-        """Take over what only a walk can tell, because its reading can hang: which devices are serial lines."""
+        """Take over what only a walk can tell, as its reading can hang: which devices are serial lines."""
 
     def facts(self) -> StorageFacts:
         """Which disks the machine needs, now."""

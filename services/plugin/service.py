@@ -14,6 +14,7 @@ from common.bus import BusReader, BusSender
 from common.cluster import Cluster, connect
 from common.errors import MachineError
 from common.hardware.machine import load_machine
+from common.hardware.strings import PatientReader
 from common.hardware.tree import Tree
 from common.hardware.walk import walk
 from common.inventory import Inventory, Presence
@@ -63,6 +64,7 @@ class PluginService:
         self._prepared = open_prepared(settings, self._tree, self._machine)
         self._cluster: Cluster = connect(settings)
         self._pool = Pool(2, "plugin")
+        self._strings = PatientReader()  # a device that resets must not hold up a prepare
         self._offers = Offers(self._walk)
 
     def run(self) -> None:
@@ -140,7 +142,7 @@ class PluginService:
 
     def _walk(self) -> Inventory:
         taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return walk(self._tree, self._machine, self._settings.node_name, taken)
+        return walk(self._tree, self._machine, self._settings.node_name, taken, strings=self._strings)
 
     async def _look(self) -> Presence | None:
         """The states by our own eyes, while the reconciler is away."""
