@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 REFUSED_FIRST_S = 60.0  # the same content again after so long: somebody may have changed a policy
 REFUSED_LONGEST_S = 600.0
+REOFFER_S = 3600.0  # fields that the server dropped are sent again after a lost watch, no oftener than this
 NODE_FIRST_S = 1.0
 NODE_LONGEST_S = 60.0
 
@@ -65,6 +66,7 @@ class Publisher:
         self._homes: Homes = {}
         self._uid: str | None = None
         self._deletions = self._breaks = 0
+        self._reoffer_due = 0.0
         self._inputs = 0  # counts what changed on our side
         self._written = -1  # the inputs that were last written whole
         self._settled = (-1, -1)  # the inputs and the revision of the view when all was as wanted
@@ -139,8 +141,9 @@ class Publisher:
         if view.deletions != self._deletions:
             self._deletions = view.deletions
             self._uid = None  # a Node that was removed and made again has another UID
-        if view.breaks != self._breaks:
+        if view.breaks != self._breaks and self._clocks.monotonic() >= self._reoffer_due:
             self._breaks = view.breaks
+            self._reoffer_due = self._clocks.monotonic() + REOFFER_S
             if self._writer.answers:
                 self._writer.answers.clear()  # the server may be newer now: offer it every field once more
                 self._inputs += 1

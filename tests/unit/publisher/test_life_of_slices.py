@@ -162,7 +162,7 @@ def act(life: Life, what: str, value: object) -> None:
         simple.get(what, lambda: None)()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=40), st.integers(0, 2**16))
 def test_every_story_ends_with_the_wanted_slices_and_never_offers_what_is_not_there(
     story: list[tuple[str, object]], seed: int
@@ -184,7 +184,7 @@ def test_every_story_ends_with_the_wanted_slices_and_never_offers_what_is_not_th
     assert all(len(item["spec"].get("devices", ())) <= LIMITS.per_slice for item in found)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.frozensets(st.sampled_from([item.name for item in POOL])), min_size=2, max_size=12))
 def test_a_device_stays_in_its_slice_while_it_lives(inventories: list[frozenset[str]]) -> None:
     life = Life()
