@@ -43,6 +43,8 @@ class CallTime:
     def left_s(self) -> float:
         """Seconds of work left. Raises MachineError when there are none, or the call was cancelled."""
         left = self._deadline - time.monotonic()
-        if self.cancelled.is_set() or left <= 0:
+        if self.cancelled.is_set():
+            raise MachineError("the kubelet's call was cancelled; its next call goes on from here")
+        if left <= 0:
             raise MachineError("the time of the kubelet's call was over; its next call goes on from here")
         return left

@@ -3,12 +3,11 @@
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from services.plugin.api import pluginregistration_pb2 as api
 from services.plugin.api import pluginregistration_pb2_grpc
 from services.plugin.metrics import PluginMetrics
-from services.plugin.sockets import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +53,23 @@ class Registrar(pluginregistration_pb2_grpc.RegistrationServicer):
         self._metrics.registered.set(0)
 
 
+class Socket(Protocol):
+    """What the keeper needs of an endpoint."""
+
+    async def bind(self) -> None:
+        """Serve on the path. Raises MachineError."""
+
+    def intact(self) -> bool:
+        """Whether the path still leads to our socket."""
+
+
 class Keeper:
     """Binds the sockets again when somebody removed one, and registers again until the kubelet takes us."""
 
     def __init__(
         self,
-        service: Endpoint,
-        registration: Endpoint,
+        service: Socket,
+        registration: Socket,
         registrar: Registrar,
         metrics: PluginMetrics,
         *,

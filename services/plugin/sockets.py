@@ -20,7 +20,7 @@ from common.files import names_in
 log = logging.getLogger(__name__)
 
 MAX_PATH = 107  # bytes; struct sockaddr_un, unix(7)
-HASH_BYTES = 16  # of SHA-256: 22 signs of URL-safe base64
+HASH_BYTES = 8  # of SHA-256: 11 signs of URL-safe base64; enough for the few instances of a node
 TEMPORARY = ".liken-"  # the kubelet passes over names that begin with a dot
 _CONNECT_S = 1.0
 
@@ -39,7 +39,7 @@ def socket_names(plugin_dir: Path, registry_dir: Path, driver: str, pod_uid: str
     """
     instance = re.sub(r"[^A-Za-z0-9-]", "-", pod_uid)
     between = f"-{instance}" if instance else ""
-    digest = hashlib.sha256(f"{driver}\0{pod_uid}".encode()).digest()[:HASH_BYTES]
+    digest = hashlib.sha256(os.fsencode(f"{driver}\0{pod_uid}")).digest()[:HASH_BYTES]
     short = base64.urlsafe_b64encode(digest).decode().rstrip("=")
     return Names(
         _fitting(plugin_dir, f"dra{between}.sock", f"dra-{short}.sock"),
@@ -66,7 +66,7 @@ def remove_leftovers(names: Names, driver: str) -> list[Path]:
         (names.service.parent, re.compile(r"dra(-.+)?\.sock|\.liken-[0-9a-f]+")),
         (
             names.registration.parent,
-            re.compile(rf"{re.escape(driver)}(-.+)?-reg\.sock|liken-.{{22}}-reg\.sock|\.liken-[0-9a-f]+"),
+            re.compile(rf"{re.escape(driver)}(-.+)?-reg\.sock|liken-.{{11}}-reg\.sock|\.liken-[0-9a-f]+"),
         ),
     )
     removed = []

@@ -28,12 +28,17 @@ class Reconciler:
     """
 
     def __init__(
-        self, prepared: Prepared, metrics: ReconcilerMetrics, now: Callable[[], float] = time.time
+        self,
+        prepared: Prepared,
+        metrics: ReconcilerMetrics,
+        now: Callable[[], float] = time.time,
+        lock_s: float = LOCK_S,
     ) -> None:
-        """`now` gives seconds since 1970."""
+        """`now` gives seconds since 1970; `lock_s` is how long a claim waits for the lock."""
         self._prepared = prepared
         self._metrics = metrics
         self._now = now
+        self._lock_s = lock_s
         self._last: dict[str, ClaimPresence] = {}
         self._complaints: dict[str, str] = {}
         self._write = False
@@ -85,18 +90,22 @@ class Reconciler:
         """The states of one claim, its spec made true. None when it is not prepared any more."""
         try:
             projection = self._prepared.projector.compare(uid, seen, facts)
-            if projection.wrote and self._write:
-                projection = self._repair(uid)
         except MachineError as error:
             self._fail(uid, error)
             return _unknown(self._last.get(uid), str(error))
-        self._complaints.pop(uid, None)
+        if projection.wrote and self._write:
+            try:
+                projection = self._repair(uid)
+            except MachineError as error:
+                self._fail(uid, error)  # the states are true all the same
+        else:
+            self._complaints.pop(uid, None)
         if projection.entry is None:
             return None
         return claim_presence(projection.entry, self._devices(uid, projection))
 
     def _repair(self, uid: str) -> Projection:
-        with self._prepared.store.lock(LOCK_S) as waited_s:
+        with self._prepared.store.lock(self._lock_s) as waited_s:
             self._metrics.lock_wait.observe(waited_s)
             projection = self._prepared.projector.project(uid)
         if projection.wrote:
@@ -120,7 +129,7 @@ class Reconciler:
                 self._fail(identifier, error)
 
     def _remove_stranger(self, identifier: str) -> None:
-        with self._prepared.store.lock(LOCK_S):
+        with self._prepared.store.lock(self._lock_s):
             if self._prepared.specs.remove_orphan(identifier):
                 self._metrics.rewrites.labels("orphan").inc()
                 log.info("removed the spec %r, which belongs to no claim", identifier)

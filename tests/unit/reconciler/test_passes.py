@@ -1,0 +1,260 @@
+"""Passes of the reconciler, and when they are due."""
+
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from common.claims import Result
+from common.hardware.storage import StorageFacts
+from services.reconciler.passes import Reconciler
+from services.reconciler.schedule import ALONE_S, SILENCE_S, Schedule
+from tests.builders import BOOT_ID
+from tests.claim_bench import Bench, record
+from tests.unit.claims.shapes import ADAPTER, GPU, adapter, graphics_card, undriven
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def rewrites(bench: Bench) -> dict[str, float]:
+    """Specs written so far, by reason."""
+    samples = next(iter(bench.metrics.rewrites.collect())).samples
+    return {one.labels["reason"]: one.value for one in samples if one.name.endswith("_total") and one.value}
+
+
+def test_a_pass_that_finds_everything_right_writes_nothing(bench: Bench) -> None:
+    adapter(bench.machine)
+    graphics_card(bench.machine)
+    bench.take(ADAPTER, GPU, f"{GPU}-display")
+    before = bench.files()
+    for _ in range(3):
+        assert set(bench.reconcile(backstop=True).values()) == {"present"}
+    assert bench.files() == before
+    assert rewrites(bench) == {}
+
+
+def test_a_second_pass_after_a_change_writes_nothing(bench: Bench) -> None:
+    device = adapter(bench.machine)
+    bench.take(ADAPTER)
+    bench.machine.remove(device)
+    bench.reconcile()
+    before = bench.files()
+    bench.reconcile()
+    assert bench.files() == before
+    assert rewrites(bench) == {"absent": 1}
+
+
+def test_specs_that_vanished_are_back_after_one_pass(bench: Bench) -> None:
+    """D1, D2: a folder emptied under a driver that runs or restarts."""
+    adapter(bench.machine)
+    claim = bench.take(ADAPTER)
+    paths = bench.paths(claim)
+    for path in bench.cdi.iterdir():
+        path.unlink()
+    bench.cdi.rmdir()
+    bench.restart()
+    assert bench.reconcile() == {ADAPTER: "present"}
+    assert bench.paths(claim) == paths
+    assert rewrites(bench) == {"vanished": 1}
+
+
+def test_a_spec_that_somebody_altered_is_right_again_after_one_pass(bench: Bench) -> None:
+    adapter(bench.machine)
+    claim = bench.take(ADAPTER)
+    paths = bench.paths(claim)
+    bench.specs.path(claim.uid).write_text("{}")
+    bench.reconcile(backstop=True)
+    assert bench.paths(claim) == paths
+    assert next(iter(bench.metrics.backstop_repairs.collect())).samples[0].value == 1
+
+
+def test_specs_without_a_record_go_and_files_of_others_stay(bench: Bench) -> None:
+    adapter(bench.machine)
+    bench.take(ADAPTER)
+    others = ["display.liken.sh-device_x.json", f"display.liken.sh-device_{uuid.uuid4()}.json", "gpu.yaml"]
+    for name in [*others, f"liken.sh-device_{uuid.uuid4()}.json", "liken.sh-device_odd.json"]:
+        (bench.cdi / name).write_text("{}")
+    (bench.plugin_dir / "claims" / BOOT_ID / "notes.txt").write_text("keep me")
+    bench.reconcile()
+    names = {path.name for path in bench.cdi.iterdir()}
+    assert names == {*others, *(f"liken.sh-device_{uid}.json" for uid in bench.store.uids())}
+    assert (bench.plugin_dir / "claims" / BOOT_ID / "notes.txt").read_text() == "keep me"
+    assert rewrites(bench) == {"orphan": 2}
+
+
+def test_a_broken_record_is_set_aside_once_and_disturbs_no_other(bench: Bench) -> None:
+    first = adapter(bench.machine)
+    adapter(bench.machine, "1-4", "ttyUSB1")
+    broken, whole = bench.take(ADAPTER), bench.take("usb-1-4-1-0")
+    (bench.plugin_dir / "claims" / BOOT_ID / f"{broken.uid}.json").write_bytes(b'{"schema": 1, "na')
+    spec = bench.specs.path(broken.uid).read_bytes()
+    bench.machine.remove(f"{first.rpartition('/')[0]}/1-4")
+    assert bench.reconcile() == {ADAPTER: "unknown", "usb-1-4-1-0": "absent"}
+    assert bench.specs.path(broken.uid).read_bytes() == spec
+    assert bench.reconcile() == {ADAPTER: "unknown", "usb-1-4-1-0": "absent"}
+    assert rewrites(bench) == {"broken": 1, "absent": 1}
+    assert bench.paths(whole) == {"usb-1-4-1-0": ["/dev/liken.sh/absent/usb-1-4-1-0"]}
+
+
+def test_one_that_stands_by_tells_the_states_and_writes_nothing(bench: Bench) -> None:
+    device = adapter(bench.machine)
+    bench.take(ADAPTER)
+    bench.machine.remove(device)
+    before = bench.files()
+    assert bench.reconcile(write=False) == {ADAPTER: "absent"}
+    assert bench.files() == before
+
+
+def test_a_pass_reads_the_storage_facts_once_whatever_the_number_of_claims(bench: Bench) -> None:
+    reads: list[int] = []
+    facts = bench.slots.facts
+
+    def counted() -> StorageFacts:
+        reads.append(1)
+        return facts()
+
+    for number in range(1, 7):
+        device = bench.machine.usb(f"1-{number}")
+        interface = bench.machine.interface(device, 0, driver="usb-storage", usb_class="08")
+        bench.machine.scsi_disk(interface, f"sd{'abcdef'[number - 1]}", host=number)
+        bench.take(f"usb-1-{number}-1-0")
+    bench.slots.facts = counted  # type: ignore[method-assign]
+    assert set(bench.reconcile().values()) == {"present"}
+    assert reads == [1]
+
+
+def test_what_is_gone_is_safe_before_anything_else_is_looked_at(bench: Bench) -> None:
+    """R16: a departure is known from the bus folder alone."""
+    device = undriven(bench.machine, "1-9")
+    for number in range(1, 9):
+        adapter(bench.machine, f"1-{number}", f"ttyUSB{number}")
+    claims = [bench.take(f"usb-1-{number}-1-0") for number in range(1, 9)]
+    gone = bench.take("usb-1-9")
+    order: list[str] = []
+    inspect = bench.slots.inspect
+
+    def watched(bus: str, address: str, facts: StorageFacts | None = None):  # type: ignore[no-untyped-def]
+        order.append(address)
+        return inspect(bus, address, facts)
+
+    bench.slots.inspect = watched  # type: ignore[method-assign]
+    bench.machine.remove(device)
+    bench.reconcile()
+    assert order[0] == "1-9"
+    assert bench.paths(gone) == {"usb-1-9": ["/dev/liken.sh/absent/usb-1-9"]}
+    assert len(claims) == 8
+
+
+def test_a_claim_that_cannot_be_written_disturbs_no_other_and_is_tried_again(bench: Bench) -> None:
+    first = adapter(bench.machine)
+    second = adapter(bench.machine, "1-4", "ttyUSB1")
+    bad, good = bench.take(ADAPTER), bench.take("usb-1-4-1-0")
+    path = bench.specs.path(bad.uid)
+    path.unlink()
+    path.mkdir()  # nothing can be renamed over a folder
+    bench.machine.remove(first)
+    bench.machine.remove(second)
+    bench.reconcile()
+    assert bench.reconciler.failed
+    assert bench.paths(good) == {"usb-1-4-1-0": ["/dev/liken.sh/absent/usb-1-4-1-0"]}
+    path.rmdir()
+    bench.reconcile()
+    assert not bench.reconciler.failed
+    assert bench.paths(bad) == {ADAPTER: [f"/dev/liken.sh/absent/{ADAPTER}"]}
+
+
+def test_a_lock_that_somebody_keeps_costs_one_wait_and_not_one_per_claim(bench: Bench) -> None:
+    for number in range(1, 6):
+        adapter(bench.machine, f"1-{number}", f"ttyUSB{number}")
+    for number in range(1, 6):
+        bench.take(f"usb-1-{number}-1-0")
+    bench.machine.remove("sys/devices/pci0000:00/0000:00:14.0/usb1")
+    bench.reconciler = Reconciler(bench.prepared, bench.metrics, lock_s=0.3)
+    before = bench.files()
+    with bench.store.lock(1.0):
+        begin = time.monotonic()
+        assert list(bench.reconcile().values()) == ["absent"] * 5
+        assert time.monotonic() - begin < 1.0
+    assert bench.files() == before
+    assert bench.reconciler.failed
+    bench.reconcile()
+    assert not bench.reconciler.failed
+    assert bench.files() != before
+
+
+def test_a_state_keeps_the_moment_at_which_it_began(bench: Bench) -> None:
+    times = iter([1000.0, 2000.0, 3000.0, 4000.0, 5000.0])
+    device = adapter(bench.machine)
+    bench.take(ADAPTER)
+    bench.reconciler = Reconciler(bench.prepared, bench.metrics, now=lambda: next(times))
+    bench.reconciler.run(write=True)
+    bench.machine.remove(device)
+
+    def since() -> str:
+        return bench.reconciler.run(write=True).claims[0].devices[0].since
+
+    first = since()
+    assert first.startswith("1970-01-01T00:")
+    assert since() == first
+    adapter(bench.machine)
+    assert since() != first
+
+
+def test_a_record_whose_hardware_was_never_there_is_absent(bench: Bench) -> None:
+    uid = str(uuid.uuid4())
+    bench.store.write(record(uid, Result("r", "n1", "usb-7-7", "usb", "7-7")))
+    assert bench.reconcile() == {"usb-7-7": "absent"}
+
+
+# -- the schedule
+
+
+def test_the_first_pass_is_due_at_once() -> None:
+    schedule = Schedule(30.0, now=0.0)
+    assert schedule.due_in(0.0) == 0.0
+    assert schedule.due(0.0) == "start"
+
+
+def test_without_events_a_pass_comes_at_the_backstop() -> None:
+    schedule = Schedule(30.0, now=0.0)
+    schedule.watcher(connected=True)
+    schedule.inventory(0.0)
+    schedule.passed(10.0, undone=False)
+    assert schedule.due_in(10.0) == 30.0
+    assert schedule.due(39.9) is None
+    assert schedule.due(40.0) == "backstop"
+
+
+def test_without_a_watcher_a_pass_comes_every_second() -> None:
+    schedule = Schedule(30.0, now=0.0)
+    schedule.passed(10.0, undone=False)
+    assert schedule.due_in(10.0) == ALONE_S
+    assert schedule.due(11.0) == "alone"
+    schedule.watcher(connected=True)
+    assert schedule.due(11.0) is None
+
+
+def test_a_connected_watcher_that_says_nothing_counts_as_away() -> None:
+    schedule = Schedule(30.0, now=0.0)
+    schedule.watcher(connected=True)
+    schedule.inventory(0.0)
+    schedule.passed(SILENCE_S - 2.0, undone=False)
+    assert schedule.due(SILENCE_S - 1.0) is None
+    assert schedule.due_in(SILENCE_S - 1.0) == 1.0
+    assert schedule.due(SILENCE_S) == "alone"
+    schedule.passed(SILENCE_S, undone=False)
+    assert schedule.due_in(SILENCE_S) == ALONE_S
+    schedule.inventory(SILENCE_S + 0.5)
+    assert schedule.due_in(SILENCE_S + 0.5) > ALONE_S
+
+
+def test_what_was_left_undone_is_tried_again_soon() -> None:
+    schedule = Schedule(30.0, now=0.0)
+    schedule.watcher(connected=True)
+    schedule.inventory(0.0)
+    schedule.passed(10.0, undone=True)
+    assert schedule.due(11.0) == "retry"
