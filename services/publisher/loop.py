@@ -36,10 +36,11 @@ def start(context: Context) -> None:
     context.stop.call(reader.wake)
     loop = Loop(context, reader, publisher)
     threading.Thread(target=cluster.warm, name="warm", daemon=True).start()
+    lock = LifeLock(settings.plugin_dir / LOCK)  # kept until the end: the kernel gives it back with the file
     watch = WatchThread(Watching(cluster, seen, loop.wake, metrics), context)
     try:
         settings.plugin_dir.mkdir(parents=True, exist_ok=True)
-        loop.stand_by(LifeLock(settings.plugin_dir / LOCK))
+        loop.stand_by(lock)
         watch.start()
         loop.publish()
     except OSError as error:
@@ -47,6 +48,7 @@ def start(context: Context) -> None:
     finally:
         cluster.close()
         reader.close()
+        lock.release()
     watch.check()
 
 
