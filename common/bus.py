@@ -252,6 +252,8 @@ class BusReader:
             _FOUND | functools.reduce(lambda a, b: a | b, _LOST)
         )
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = threading.Lock()
+        self._closed = False
         self._files = select.epoll()
         for file in (_file(self._socket), _file(self._monitor), self._wake):
             self._files.register(file, select.EPOLLIN)
@@ -282,8 +284,10 @@ class BusReader:
         return self._files.fileno()
 
     def wake(self) -> None:
-        """End the wait of the other thread."""
-        os.eventfd_write(self._wake, 1)
+        """End the wait of the other thread; nothing when the reader is closed."""
+        with self._closing:
+            if not self._closed:
+                os.eventfd_write(self._wake, 1)
 
     def peer_connected(self, service: Service) -> bool:
         """Whether the bus of `service` is connected, as of the last `wait`."""
@@ -291,12 +295,14 @@ class BusReader:
 
     def close(self) -> None:
         """Leave the bus. A second call does nothing."""
-        if self._socket.closed:
-            return
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            os.close(self._wake)
         self._files.close()
         self._socket.disable_monitor()
         self._socket.close()
-        os.close(self._wake)
 
     def _drain(self) -> list[Message]:
         newest: dict[str, bytes] = {}

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 
 SERVICES = ("watcher", "publisher", "plugin", "reconciler")
 SETTLE_S = 0.2
-END_S = 15.0  # how long a test waits for an end state; what is promised is asserted beside it
+END_S = 30.0  # how long a test waits for an end state; what is promised is asserted beside it
 
 
 def address(number: int) -> str:

@@ -211,6 +211,14 @@ def test_a_wait_ends_when_another_thread_wakes_it(bus: Bus) -> None:
     assert time.monotonic() - begin < 10
 
 
+def test_a_wake_that_comes_too_late_does_nothing(bus: Bus) -> None:
+    reader = bus.reader()
+    reader.close()
+    reader.wake()
+    reader.close()
+    assert bus.sender() is not None
+
+
 def test_a_reader_is_a_file_for_other_loops(bus: Bus) -> None:
     sender, reader = bus.sender(), bus.reader()
     sender.state("inventory", words("x"))
