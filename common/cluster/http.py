@@ -292,6 +292,8 @@ def _lines(response: "BaseHTTPResponse") -> Iterator[bytes]:
         yield from filter(None, lines)
         if len(rest) > MAX_ANSWER_BYTES:
             raise ClusterUnavailable(f"the watch sent a line larger than {MAX_ANSWER_BYTES} bytes")
+    if rest:
+        yield rest  # cut off, or from something that is no API server: it does not parse
 
 
 def _object(content: bytes) -> Raw:

@@ -34,11 +34,14 @@ _OLD_CLUSTER = (
 class KubernetesCluster:
     """The API as one node's driver sees it. Safe to use from many threads."""
 
-    def __init__(self, node: str, driver: str, instance: str = "", api: Api | None = None) -> None:
+    def __init__(
+        self, node: str, driver: str, instance: str = "", api: Api | None = None, silence_s: float = SILENCE_S
+    ) -> None:
         self._node = node
         self._driver = driver
         self._instance = (instance or node)[:MAX_INSTANCE]
         self._api = api or Api()
+        self._silence_s = silence_s
         self._uid = ""
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
 
@@ -73,7 +76,10 @@ class KubernetesCluster:
             answer = self._api.request("GET", SLICES, {"fieldSelector": self._selector})
         except Missing as error:
             raise ClusterUnavailable(_OLD_CLUSTER) from error
-        return SliceList(answer.get("items") or [], str(answer["metadata"].get("resourceVersion", "")))
+        metadata = answer.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
+            raise ClusterUnavailable("the API server's list has no version: is there a proxy in between?")
+        return SliceList(answer.get("items") or [], str(metadata["resourceVersion"]))
 
     def watch_slices(self, version: str) -> Iterator[SliceEvent]:
         query = {
@@ -84,11 +90,12 @@ class KubernetesCluster:
             "timeoutSeconds": str(random.randint(*WATCH_S)),
         }
         try:
-            for change in self._api.stream(SLICES, query, SILENCE_S):
-                kind, item = change["type"], change["object"]
+            for change in self._api.stream(SLICES, query, self._silence_s):
+                kind, item = _event(change)
                 if kind == "ERROR":
                     raise _watch_error(item)
-                yield SliceEvent(kind, item)
+                if isinstance(item.get("metadata"), dict):
+                    yield SliceEvent(kind, item)
         except Missing as error:
             raise ClusterUnavailable(_OLD_CLUSTER) from error
 
@@ -135,6 +142,13 @@ class KubernetesCluster:
 
     def close(self) -> None:
         self._api.close()
+
+
+def _event(change: Raw) -> SliceEvent:
+    kind, item = change.get("type"), change.get("object")
+    if not isinstance(kind, str) or not isinstance(item, dict):
+        raise ClusterUnavailable(f"the watch sent what is no event: {str(change)[:100]}")
+    return SliceEvent(kind, item)  # type: ignore[arg-type]
 
 
 def _watch_error(status: Raw) -> Exception:
