@@ -1,5 +1,6 @@
 """A recording in one archive, read into memory: quicker than unpacking it, and nothing is left behind."""
 
+import bz2
 import io
 import lzma
 import posixpath
@@ -94,26 +95,25 @@ def read_archive(path: Path) -> Archive:
     Raises RequestError when it cannot be opened, is corrupt or cut short.
     """
     try:
-        content = _decompressed(path)
+        packed = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}; give a folder or a recording") from error
+    try:
+        content = _decompressed(path.name, packed)
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as members:
             return _folders(members, content)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RequestError(f"cannot read {path}: {reason}; give a folder or a recording") from error
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, ValueError) as error:
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, OSError, EOFError, ValueError) as error:
         raise RequestError(f"{path} is not a whole archive ({error}); record the machine again") from error
 
 
-def _decompressed(path: Path) -> bytes:
-    if path.name.endswith(".xz"):
-        return lzma.decompress(path.read_bytes())
-    if path.name.endswith((".gz", ".tgz")):
-        return zlib.decompress(path.read_bytes(), wbits=zlib.MAX_WBITS | 16)
-    if path.name.endswith(".bz2"):
-        import bz2
-
-        return bz2.decompress(path.read_bytes())
-    return path.read_bytes()
+def _decompressed(name: str, packed: bytes) -> bytes:
+    if name.endswith(".xz"):
+        return lzma.decompress(packed)
+    if name.endswith((".gz", ".tgz")):
+        return zlib.decompress(packed, wbits=zlib.MAX_WBITS | 16)
+    if name.endswith(".bz2"):
+        return bz2.decompress(packed)
+    return packed
 
 
 def _folders(members: tarfile.TarFile, content: bytes) -> Archive:

@@ -20,7 +20,7 @@ def device_name(bus: str, address: str, variant: str = "", hashed: bool = False)
     suffix = f"-{variant_label(variant)}" if variant else ""
     if base and not hashed and len(base) + len(suffix) <= MAX_NAME:
         return base + suffix
-    digest = hashlib.sha256(f"{bus}/{address}".encode("utf-8", "surrogateescape")).hexdigest()[:HASH_DIGITS]
+    digest = hashlib.sha256(f"{bus}/{address}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
     room = MAX_NAME - HASH_DIGITS - 1 - len(suffix)
     return f"{base[: max(room, 0)]}-{digest}{suffix}".lstrip("-")
 
