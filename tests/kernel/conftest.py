@@ -26,19 +26,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(SCENARIO_S * (4 if item is items[0] else 1)))
 
 
-@pytest.fixture
-def tell(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Tell:
+@pytest.fixture(scope="session")
+def tell(request: pytest.FixtureRequest) -> Tell:
     """Print a line about what happened and how long it took, at once and whatever pytest captures."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
 
     def line(text: str) -> None:
-        with capsys.disabled():
-            print(f"\n  {text}", end="", flush=True)
+        with capture.global_and_fixture_disabled():
+            print(f"\n  {text}", end=" ", flush=True)
 
     return line
 
 
 @pytest.fixture(scope="session")
-def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+def guest(tmp_path_factory: pytest.TempPathFactory, tell: Tell) -> Iterator[Guest]:
     """The machine of scenario 1, its modules loaded. Ends the run when it cannot be had."""
     work = tmp_path_factory.mktemp("guest")
     started = time.monotonic()
@@ -47,7 +48,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     except UnavailableError as reason:
         pytest.exit(str(reason), returncode=1)
     try:
-        print(f"\n  booted to a ready agent in {time.monotonic() - started:.1f} s")
+        tell(f"booted to a ready agent in {time.monotonic() - started:.1f} s")
         failed = machine.call("load", list(MODULES))
         assert failed == [], f"modules that do not load: {failed}"
         yield machine
@@ -66,8 +67,12 @@ def product(guest: Guest) -> Iterator[Product]:
 
 
 @pytest.fixture
-def plugs(guest: Guest) -> Iterator[Plugs]:
-    """Hot-plug; what is still plugged at the end of a scenario is taken out."""
+def plugs(guest: Guest, product: Product) -> Iterator[Plugs]:
+    """Hot-plug; what is still plugged or claimed at the end of a scenario is taken out and released."""
+    before = guest.call("seen")["slice"]
     plugged = Plugs(guest)
     yield plugged
+    product.release_all()
     plugged.close()
+    left = sorted(set(guest.call("seen")["slice"]) - set(before))
+    product.waiting_for_slice(has=before, lacks=left).result(30)

@@ -34,6 +34,7 @@ class Guest:
 
     def __init__(self, work: Path, process: "subprocess.Popen[bytes]", helpers: Sequence[Any] = ()) -> None:
         self.work = work
+        self.backends: set[str] = set()  # names of the drives and chardevs that were made for hot-plug
         self._process = process
         self._helpers = helpers
         self._pending: dict[int, Future[Any]] = {0: Future()}

@@ -63,7 +63,7 @@ class Plugs:
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
         self._in: list[str] = []
-        self._made: set[str] = set()
+        self._made = guest.backends
 
     def plug(self, kind: Kind, port: str = "8", **options: Any) -> float:
         """device_add; the host's monotonic clock just before it."""

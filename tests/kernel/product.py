@@ -45,6 +45,7 @@ class Product:
         self.guest = guest
         self.state = state
         self._pid = 0
+        self._claims: dict[str, Claim] = {}  # prepared and not released, by UID
 
     def up(self, prefix: tuple[str, ...] = (), **environment: str) -> None:
         """Start the four; `prefix` is a program that starts them, such as unshare."""
@@ -85,16 +86,33 @@ class Product:
         answer = self.guest.call("prepare", f"{self.state}/kubelet", [claim.reference])[claim.uid]
         if answer["error"]:
             raise RefusedError(answer["error"])
-        return Claim(claim.name, claim.uid, claim.devices, answer["devices"])
+        self._claims[claim.uid] = Claim(claim.name, claim.uid, claim.devices, answer["devices"])
+        return self._claims[claim.uid]
 
     def release(self, claim: Claim) -> None:
         """Unprepare and delete a claim."""
         answer = self.guest.call("unprepare", f"{self.state}/kubelet", [claim.reference])
         if answer[claim.uid]:
             raise GuestError(f"unprepare of {claim.name}: {answer[claim.uid]}")
+        self._claims.pop(claim.uid, None)
         self.guest.run("rm", "-f", f"{self.state}/cluster/claims/default/{claim.name}.yaml")
 
+    def release_all(self) -> None:
+        """Release what a scenario that failed has left."""
+        for claim in list(self._claims.values()):
+            self.release(claim)
+
     def inventory(self) -> dict[str, Any]:
+        """The newest inventory on the bus."""
+        found: dict[str, Any] = self.guest.call("seen")["whole"]
+        return found
+
+    def device(self, name: str) -> dict[str, Any]:
+        """One device of the newest inventory. Raises KeyError."""
+        found: dict[str, dict[str, Any]] = {each["name"]: each for each in self.inventory()["devices"]}
+        return found[name]
+
+    def printed(self) -> dict[str, Any]:
         """What `liken devices -o json` prints."""
         found: dict[str, Any] = json.loads(self.guest.run(LIKEN, "devices", "-o", "json"))
         return found

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
-from tests.kernel.product import Claim, Product, absent, withheld
+from tests.kernel.product import LIKEN, Claim, Product, absent, withheld
 from tests.kernel.test_2_hotplug import inventories, settle
 
 RESETS = 50
@@ -63,11 +63,6 @@ def bench(guest: Guest) -> Iterator[Bench]:
     made.close()
 
 
-def device(product: Product, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(entry for entry in product.inventory()["devices"] if entry["name"] == name)
-    return found
-
-
 def come_back(product: Product, claim: Claim, name: str) -> None:
     product.waiting_for_presence(claim, name, "present").result(30)
 
@@ -106,7 +101,7 @@ def test_a_modem_that_turns_from_disk_to_serial_ports_is_not_what_was_claimed(
     name = f"usb-{bench.address(1)}-1-0"
     bench.plug("disk", 1)
     product.waiting_for_slice(has=[name]).result(30)
-    assert "block" in device(product, name)["kinds"]
+    assert "block" in product.device(name)["kinds"]
     claim = product.claim("modem", name)
 
     bench.unplug("disk")
@@ -116,7 +111,7 @@ def test_a_modem_that_turns_from_disk_to_serial_ports_is_not_what_was_claimed(
     tell(f"modem: serial form plugged to the withheld spec {time.monotonic() - began:.2f} s")
     product.waiting_for_presence(claim, name, "changed").result(30)
     guest.call("wait_inventory", has=[name])
-    assert device(product, name)["kinds"] == ["tty"]
+    assert product.device(name)["kinds"] == ["tty"]
     product.release(claim)
 
 
@@ -156,19 +151,13 @@ def test_hostile_strings_neither_block_the_slice_nor_reach_it_raw(
     )
     bench.plug("hostile", 2)
     product.waiting_for_slice(has=[name]).result(30)
-    attributes = device(product, name)["attributes"]
+    attributes = product.device(name)["attributes"]
     texts = [value["string"] for value in attributes.values() if "string" in value]
     assert all(len(text.encode()) <= 64 and text.isprintable() for text in texts)
     assert attributes["serial"] == {"string": "[31m\t../..".replace("\t", "")}
-    table = guest.run(f"{guest_liken()}", "devices")
+    table = guest.run(LIKEN, "devices")
     assert "\x1b[31m" not in table
     tell(f"published as {attributes['name']['string']!r}")
-
-
-def guest_liken() -> str:
-    from tests.kernel.product import LIKEN
-
-    return LIKEN
 
 
 def test_a_composite_device_with_twelve_interfaces_publishes_each_driven_one(

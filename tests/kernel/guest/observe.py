@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from common.bus import BusReader, decode
@@ -44,7 +45,7 @@ class Seen:
     specs: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # claim -> device -> node paths
     slice: list[str] = field(default_factory=list)  # names of all devices in all slices
     inventory: list[str] = field(default_factory=list)
-    withheld: dict[str, str] = field(default_factory=dict)  # node -> reason
+    whole: dict[str, Any] = field(default_factory=dict)  # the inventory as the bus carries it
     presence: dict[str, dict[str, str]] = field(default_factory=dict)  # claim -> device -> state
 
 
@@ -86,7 +87,7 @@ class Observer:
 
     def _note(self, at: float, what: str, **more: Any) -> None:
         with self._changed:
-            for name in ("specs", "slice", "inventory", "withheld", "presence"):
+            for name in ("specs", "slice", "inventory", "whole", "presence"):
                 if f"new_{name}" in more:
                     setattr(self.seen, name, more.pop(f"new_{name}"))
             self._notes.append({"at": at, "what": what, **more})
@@ -168,7 +169,6 @@ class Observer:
                 inventory = decode("inventory", message.payload, InventoryMessage)
                 found = inventory.inventory
                 names = [device.name for device in found.devices] if found else []
-                withheld = {entry.node: entry.reason for entry in found.withheld} if found else {}
                 self._note(
                     at,
                     "inventory",
@@ -176,7 +176,7 @@ class Observer:
                     names=names,
                     taken=found.taken if found else "",
                     new_inventory=names,
-                    new_withheld=withheld,
+                    new_whole=msgspec.to_builtins(found) if found else {},
                 )
 
     def _presences(self) -> None:
