@@ -1,0 +1,194 @@
+"""The product under test: `liken up` on the played machine, against an API server and a kubelet."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from services.console.play import Player
+from services.console.uevents import Sender, Sent
+from tests.services.api_stand_in import ApiStandIn
+from tests.services.kubelet_stand_in import Kubelet
+from tests.services.process import ROOT, Process, clean_environment, free_port
+from tests.waiting import eventually
+
+NODE = "chaos"
+SECOND = ("watcher", "publisher", "plugin", "reconciler")
+
+
+class System:
+    """One run's processes and folders, below `folder` (a short path)."""
+
+    def __init__(self, folder: Path, source: Path) -> None:
+        self.folder = folder
+        self.state = folder / "s"
+        self.kubelet_dir = folder / "k"
+        self.cdi = folder / "cdi"
+        self.plugin_dir = self.kubelet_dir / "plugins/liken.sh"
+        self.registry = self.kubelet_dir / "plugins_registry"
+        self.clock = folder / "clock"
+        for each in (self.cdi, self.plugin_dir, self.registry):
+            each.mkdir(parents=True, exist_ok=True)
+        self.clock.write_text("0\n")
+        self.api = ApiStandIn()
+        self.api.start()
+        self.api.store.add_node(NODE)
+        self.kubelet = Kubelet(self.registry)
+        self.second: list[Process] = []
+        self._log = (folder / "up.log").open("wb")
+        self._up = self._start(source)
+        eventually(lambda: len(self.pids()) == 4, 40, "all four run")
+        self.player = Player(self.state / "machine", self.state / "run")
+        eventually(lambda: self.kubelet.instances, 30, "the plugin is registered")
+
+    @property
+    def root(self) -> Path:
+        return self.state / "machine"
+
+    def environment(self) -> dict[str, str]:
+        variables = {
+            "NODE_NAME": NODE,
+            "METRICS_ADDR": "",
+            "LIKEN_CLUSTER": "kubernetes",
+            "KUBECONFIG": str(self.api.kubeconfig(self.folder / "kubeconfig")),
+            "LIKEN_KUBELET": str(self.kubelet_dir),
+            "LIKEN_CDI": str(self.cdi),
+        }
+        variables["LIKEN_TEST_CLOCK"] = str(self.clock)
+        variables["PYTHONPATH"] = f"{Path(__file__).parent / 'clock'}:{ROOT}"
+        return clean_environment(**variables)
+
+    def _start(self, source: Path) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "services.console",
+            "up",
+            "--state",
+            str(self.state),
+            "--root",
+            str(source),
+        ]
+        return subprocess.Popen(
+            command,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=ROOT,
+        )
+
+    # -- processes
+
+    def status(self) -> list[dict[str, Any]]:
+        """What `liken status` says of the four; empty while the supervisor does not answer."""
+        command = [
+            sys.executable,
+            "-m",
+            "services.console",
+            "status",
+            "--state",
+            str(self.state),
+            "-o",
+            "json",
+        ]
+        done = subprocess.run(
+            command, env=clean_environment(), capture_output=True, text=True, cwd=ROOT, check=False
+        )
+        if done.returncode != 0:
+            return []
+        found: list[dict[str, Any]] = json.loads(done.stdout)["processes"]
+        return found
+
+    def pids(self) -> dict[str, int]:
+        """The pid of each service that runs, read from /proc: children of the supervisor."""
+        found = {}
+        children = Path(f"/proc/{self._up.pid}/task/{self._up.pid}/children")
+        with contextlib.suppress(FileNotFoundError):
+            for pid in children.read_text().split():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                    if match := re.search(r"services\.(watcher|publisher|plugin|reconciler)\0", line):
+                        found[match.group(1)] = int(pid)
+        return found
+
+    def kill(self, service: str) -> bool:
+        """SIGKILL; False when it does not run now."""
+        pid = self.pids().get(service)
+        if pid is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            return True
+        return False
+
+    def memory_kib(self) -> dict[str, int]:
+        """Resident memory of each service."""
+        found = {}
+        for service, pid in self.pids().items():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, StopIteration):
+                lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+                found[service] = int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+        return found
+
+    # -- a second instance, as in a rolling update
+
+    def start_second(self) -> None:
+        run = self.folder / "r2"
+        for service in SECOND:
+            variables = {
+                **self.environment(),
+                "POD_UID": "5ec0ad00-0000-4000-8000-000000000002",
+                "METRICS_ADDR": f"127.0.0.1:{free_port()}",
+                "LIKEN_RUN": str(run),
+                "LIKEN_ROOT": str(self.root),
+            }
+            self.second.append(
+                Process(["-m", f"services.{service}"], variables, self.folder / f"second-{service}.log")
+            )
+
+    def stop_second(self) -> list[int]:
+        """End it as a kubelet would; the exit codes."""
+        codes = [process.stop() for process in self.second]
+        self.second.clear()
+        return codes
+
+    def relay(self, sent: tuple[Sent, ...]) -> None:
+        """The kernel tells every listener; the player told only the first watcher."""
+        if self.second:
+            sender = Sender(self.folder / "r2")
+            for event in sent:
+                sender.send(event.action, event.devpath, {"SUBSYSTEM": "usb", "SEQNUM": "0"})
+            sender.close()
+
+    # -- what is on disk and on the server
+
+    def records(self) -> set[str]:
+        return {path.stem for path in (self.plugin_dir / "claims").rglob("*.json")}
+
+    def specs(self) -> set[str]:
+        return {path.stem.partition("_")[2] for path in self.cdi.glob("liken.sh-device_*.json")}
+
+    def offered(self) -> set[str]:
+        with self.api.store.changed:
+            slices = list(self.api.store.slices.values())
+        return {device["name"] for each in slices for device in each["spec"].get("devices", ())}
+
+    def close(self) -> int:
+        """End everything; the exit code of `liken up`."""
+        self.stop_second()
+        self.kubelet.close()
+        self._up.send_signal(signal.SIGINT)
+        try:
+            code = self._up.wait(20)
+        finally:
+            if self._up.poll() is None:
+                self._up.kill()
+            self.api.stop()
+            self._log.close()
+        return code
