@@ -1,7 +1,7 @@
 """On the PYTHONPATH of processes whose wall clock jumps: $LIKEN_TEST_CLOCK names a file of seconds to add.
 
 The monotonic clock is not touched, as with a real clock that is set. The plugin is left out: gRPC's core
-reads the clock of the kernel and its Python side time.time(), and two clocks that differ for ever are no jump.
+reads the clock of the kernel and its Python side time.time(): two clocks that differ for ever are no jump.
 """
 
 import os
