@@ -150,11 +150,10 @@ def release_advice(kind: str) -> tuple[str, ...]:
 
 def roles_advice(used: tuple[str, ...]) -> tuple[str, ...]:
     """How to declare which disks the machine needs. `used`: those that are known to be in use."""
-    known = ", ".join(used)
+    seen = f"in use now: {', '.join(used)}; add what else is needed" if used else "none was seen in use"
     return (
-        f"list every disk this machine needs in {MACHINE_FILE}; liken then offers the others"
-        + (f" (in use now: {known}):" if used else ":"),
+        f"list every disk this machine needs in {MACHINE_FILE} ({seen}); liken then offers the others:",
         "spec:",
         "  storage:",
-        f"    roles: [{known}]",
+        f"    roles: [{', '.join(used) or 'NAME'}]",
     )

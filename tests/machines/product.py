@@ -17,12 +17,17 @@ from tests.machines.recording import load, write_tree
 TAKEN = "2026-01-02T03:04:05Z"
 
 
+@cache
+def _in_memory(archive: Path) -> Tree:
+    with open_tree(archive) as tree:
+        return tree
+
+
 @contextmanager
 def opened(archive: Path) -> Iterator[Tree]:
     """The product's view of a recording; a dump of single devices is put on disk first."""
     if archive.suffix != ".umockdev":
-        with open_tree(archive) as tree:
-            yield tree
+        yield _in_memory(archive)
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Tree(write_tree(load(archive), Path(folder)))
