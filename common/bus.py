@@ -1,7 +1,8 @@
 """The bus between the four processes: one XPUB socket per service, on a unix socket in one folder.
 
 A state topic carries the whole truth of its sender; every new subscriber gets the last value by itself, so
-the order of starts never matters. A tick topic carries a number and means: look again, now.
+the order of starts never matters. A tick topic carries a number and means: look again, now. A new subscriber
+gets one tick by itself, for all that it may have missed while it was not connected.
 """
 
 import contextlib
@@ -169,8 +170,7 @@ class BusSender:
         """Send a tick."""
         self._check(topic, "tick")
         with self._lock:
-            self._ticks[topic] = self._ticks.get(topic, 0) + 1
-            self._send(topic, str(self._ticks[topic]).encode())
+            self._send_tick(topic)
             self._answer_subscribers()
 
     def close(self) -> None:
@@ -193,6 +193,10 @@ class BusSender:
         if not self._socket.closed:
             self._socket.send_multipart((topic.encode(), payload), zmq.DONTWAIT)
 
+    def _send_tick(self, topic: str) -> None:
+        self._ticks[topic] = self._ticks.get(topic, 0) + 1
+        self._send(topic, str(self._ticks[topic]).encode())
+
     def _attend(self) -> None:
         poll = select.poll()
         poll.register(_file(self._socket), select.POLLIN)
@@ -207,8 +211,12 @@ class BusSender:
         while not self._socket.closed and int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             notice = self._socket.recv()
             topic = notice[1:].decode(errors="replace")
-            if notice[:1] == b"\x01" and topic in self._states:
+            if notice[:1] != b"\x01" or topic not in _TOPICS:
+                continue
+            if topic in self._states:
                 self._send(topic, self._states[topic])
+            elif _TOPICS[topic].kind == "tick" and _TOPICS[topic].sender == self._service:
+                self._send_tick(topic)
 
 
 def _file(socket: zmq.Socket[bytes]) -> int:

@@ -116,7 +116,7 @@ def test_every_start_order_gives_the_same_end_state(
 
 
 def busy() -> float:
-    """How many others want each processor of this machine: a promise in seconds is made for a machine at rest."""
+    """How many want each processor of this machine: a promise in seconds is for a machine at rest."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
