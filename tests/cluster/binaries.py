@@ -100,6 +100,13 @@ def build_all(versions: list[str] | None = None) -> Iterator[str]:
         yield _build(program)
 
 
+def build_tool(tool: str) -> Iterator[str]:
+    """Build what is missing of one folder of tools/; yields a line for each program, as build_all does."""
+    for program in programs():
+        if program.tool == tool and not program.cached.exists() and not _given(program.name):
+            yield _build(program)
+
+
 def _build(program: Program) -> str:
     label = f"{program.name} {program.version}"
     if not shutil.which("go"):

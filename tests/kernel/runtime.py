@@ -1,0 +1,70 @@
+"""containerd and runc in the guest, reading the CDI specs that the product writes."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.binaries import UnavailableError as NotBuiltError
+from tests.cluster.binaries import build_tool, find
+from tests.kernel.machine import Guest
+from tests.kernel.provision import UnavailableError
+from tests.waiting import eventually
+
+HOME = "/run/containerd"
+SOCKET = f"{HOME}/containerd.sock"
+ROOTFS = "/run/rootfs"
+APPLETS = ("sh", "ls", "stat", "sleep", "cat", "id", "head")
+START_S = 60.0
+CONTAINER_S = 60.0
+CONFIG = f"""version = 3
+root = "{HOME}/root"
+state = "{HOME}/state"
+[grpc]
+address = "{SOCKET}"
+[ttrpc]
+address = "{SOCKET}.ttrpc"
+"""
+
+
+def programs() -> Path:
+    """The folder with containerd, its shim and ctr, built when need be. Raises UnavailableError."""
+    try:
+        for line in build_tool("containerd"):
+            print(line, flush=True)
+        return find("containerd").parent
+    except NotBuiltError as reason:
+        raise UnavailableError(f"no container runtime for the guest: {reason}") from reason
+
+
+class Runtime:
+    """One containerd; its containers share a root file system of busybox."""
+
+    def __init__(self, guest: Guest, folder: Path, cdi: str) -> None:
+        """Start it. `cdi` is the product's folder of specs, shown to it as /var/run/cdi."""
+        self._guest = guest
+        self._folder = folder
+        self._runs = 0
+        guest.call("write", f"{HOME}/config.toml", CONFIG)
+        applets = " ".join(APPLETS)
+        guest.run(
+            "sh",
+            "-c",
+            f"mkdir -p /run/cdi {ROOTFS}/bin {ROOTFS}/proc {ROOTFS}/sys {ROOTFS}/dev {ROOTFS}/tmp;"
+            f" mount --bind {cdi} /run/cdi; cp $(command -v busybox) {ROOTFS}/bin/busybox;"
+            f" for name in {applets}; do ln -sf busybox {ROOTFS}/bin/$name; done",
+        )
+        path = f"{folder}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        words = [f"{folder}/containerd", "--config", f"{HOME}/config.toml"]
+        guest.call("start", words, f"{HOME}/log", environment={"PATH": path})
+        eventually(lambda: self._ctr("version")["code"] == 0, START_S, "containerd answers", step_s=0.5)
+
+    def run(self, ids: list[str], *command: str, user: str = "0:0") -> dict[str, Any]:
+        """Run a container to its end with CDI devices: `{"code", "out", "err"}`."""
+        self._runs += 1
+        devices = [word for name in ids for word in ("--device", name)]
+        words = ["run", "--rm", "--rootfs", "--net-host", "--user", user, *devices]
+        return self._ctr(*words, ROOTFS, f"run-{self._runs}", *command)
+
+    def _ctr(self, *words: str) -> dict[str, Any]:
+        argv = [f"{self._folder}/ctr", "--address", SOCKET, *words]
+        done: dict[str, Any] = self._guest.call("run", argv, timeout_s=CONTAINER_S)
+        return done

@@ -1,0 +1,92 @@
+"""Scenario 5: a real container runtime consumes the specs."""
+
+import time
+
+import pytest
+
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.plugs import KINDS, Plugs
+from tests.kernel.product import STATE, Claim, Product, absent
+from tests.kernel.provision import UnavailableError
+from tests.kernel.runtime import Runtime, programs
+
+KEYBOARD = KINDS["keyboard"]
+NAME = "usb-1-8-1-0"
+
+
+@pytest.fixture(scope="module")
+def runtime(guest: Guest, product: Product) -> Runtime:
+    try:
+        folder = programs()
+    except UnavailableError as reason:
+        pytest.fail(str(reason), pytrace=False)
+    return Runtime(guest, folder, f"{STATE}/cdi")
+
+
+@pytest.fixture
+def claim(product: Product, plugs: Plugs) -> Claim:
+    """A keyboard in port 8, claimed."""
+    plugs.plug(KEYBOARD)
+    product.waiting_for_slice(has=[NAME]).result(30)
+    return product.claim("container", NAME)
+
+
+def delivered(product: Product, claim: Claim) -> list[str]:
+    return (product.spec(claim) or {})[NAME]
+
+
+def numbers(guest: Guest, paths: list[str]) -> list[str]:
+    """Path, major and minor of each node as `stat` in a container prints them."""
+    nodes = guest.call("nodes")
+    return [f"{path} {nodes[path][1]:x}:{nodes[path][2]:x}" for path in paths]
+
+
+def see(runtime: Runtime, claim: Claim, paths: list[str], user: str = "0:0") -> list[str]:
+    done = runtime.run(claim.ids[NAME], "stat", "-c", "%n %t:%T", *paths, user=user)
+    assert done["code"] == 0, done
+    return sorted(done["out"].split("\n")[:-1])
+
+
+def test_a_container_gets_exactly_its_nodes_with_the_numbers_of_now(
+    guest: Guest, product: Product, claim: Claim, runtime: Runtime, tell: Tell
+) -> None:
+    paths = delivered(product, claim)
+    began = time.monotonic()
+    assert see(runtime, claim, paths) == numbers(guest, paths)
+    tell(f"container with {len(paths)} nodes ran in {time.monotonic() - began:.2f} s")
+    everything = runtime.run(claim.ids[NAME], "ls", "/dev/input", "/dev/bus/usb/001")["out"].split()
+    assert {path.rpartition("/")[2] for path in paths if "hidraw" not in path} == {
+        word for word in everything if not word.endswith(":")
+    }
+
+
+def test_a_user_without_privilege_opens_the_nodes(
+    product: Product, claim: Claim, runtime: Runtime, tell: Tell
+) -> None:
+    opened = " && ".join(f"exec 3<{path}" for path in delivered(product, claim))
+    done = runtime.run(claim.ids[NAME], "sh", "-c", f"{opened} && id -u", user="1000:1000")
+    tell(f"uid {done['out'].strip()} opened {len(delivered(product, claim))} nodes")
+    assert (done["code"], done["out"].strip()) == (0, "1000"), done
+
+
+def test_an_absent_device_stops_the_start_and_a_replug_lets_it_start_again(
+    guest: Guest, product: Product, claim: Claim, runtime: Runtime, plugs: Plugs, tell: Tell
+) -> None:
+    before = numbers(guest, delivered(product, claim))
+    gone = product.waiting_for_spec(claim, {NAME: absent(NAME)})
+    plugs.unplug(KEYBOARD)
+    gone.result(30)
+    refused = runtime.run(claim.ids[NAME], "sh")
+    assert refused["code"] != 0
+    assert absent(NAME)[0] in refused["err"]
+    tell(f"refused: {refused['err'].strip().splitlines()[-1]}")
+
+    plugs.free(KEYBOARD)
+    present = product.waiting_for_presence(claim, NAME, "present")
+    began = plugs.plug(KEYBOARD)
+    present.result(30)
+    guest.call("wait_inventory", has=[NAME])
+    paths = delivered(product, claim)
+    assert see(runtime, claim, paths) == numbers(guest, paths) != before
+    tell(f"device_add to the end of a new container {time.monotonic() - began:.2f} s")
