@@ -14,8 +14,9 @@ log = logging.getLogger(__name__)
 # the kubelet takes the first that it knows
 VERSIONS = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 LOOK_S = 2.0  # how often the socket files are looked at
-FIRST_ANSWER_S = 10.0  # the kubelet's own limits are 10 s to dial, 1 s for GetInfo, 5 s to notify
-LAST_ANSWER_S = 120.0  # the kubelet's own back-off ends there
+FIRST_PAUSE_S = 2.0  # after a no
+SILENCE = 5  # times as long without a word: the kubelet may take 10 s to dial, 1 s for GetInfo, 5 s to notify
+LAST_PAUSE_S = 120.0  # the kubelet's own back-off ends there
 
 
 class Registrar(pluginregistration_pb2_grpc.RegistrationServicer):
@@ -74,7 +75,6 @@ class Keeper:
         metrics: PluginMetrics,
         *,
         renew: bool,
-        answer_s: float = FIRST_ANSWER_S,
     ) -> None:
         """`renew`: whether a kubelet is expected to answer at all."""
         self._service = service
@@ -82,8 +82,7 @@ class Keeper:
         self._registrar = registrar
         self._metrics = metrics
         self._renew = renew
-        self._first_answer_s = answer_s
-        self._answer_s = answer_s
+        self._pause_s = FIRST_PAUSE_S
         self._asked_at = 0.0
 
     async def bind(self) -> None:
@@ -115,13 +114,17 @@ class Keeper:
 
     def _is_overdue(self) -> bool:
         if self._registrar.accepted:
-            self._answer_s = self._first_answer_s
+            self._pause_s = FIRST_PAUSE_S
             return False
-        return asyncio.get_running_loop().time() - self._asked_at >= self._answer_s
+        return asyncio.get_running_loop().time() - self._asked_at >= self._patience_s()
+
+    def _patience_s(self) -> float:
+        rejected = self._registrar.accepted is False
+        return min(self._pause_s * (1 if rejected else SILENCE), LAST_PAUSE_S)
 
     async def _renew_registration(self) -> None:
         if self._registrar.accepted is None:
             self._metrics.registrations.labels("missing").inc()
-            log.warning("no word from the kubelet within %.0f s; registering again", self._answer_s)
-        self._answer_s = min(self._answer_s * 2, LAST_ANSWER_S)
+            log.warning("no word from the kubelet within %.0f s; registering again", self._patience_s())
+        self._pause_s = min(self._pause_s * 2, LAST_PAUSE_S)
         await self._register()

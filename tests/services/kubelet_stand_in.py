@@ -224,6 +224,11 @@ class HealthStream:
         """The last report on a device, by its name."""
         return next((report for (_, name), report in list(self.reports.items()) if name == device), None)
 
+    def word(self, device: str) -> str:
+        """HEALTHY, UNHEALTHY, UNKNOWN, or "" while there is no report."""
+        report = self.of(device)
+        return report.health if report else ""
+
     def close(self) -> None:
         self._call.cancel()
         self._thread.join()
