@@ -76,7 +76,7 @@ def _take(tree: Tree, found: _Found, here: str, kind: str, entries: Entries) -> 
     path = node_path(tree.read(f"{here}/uevent"))
     if not path:
         return
-    node = Node(path, kind, here)
+    node = Node(path, kind if kind.isascii() else "", here)  # no kernel has other words
     if kind == "tty" and "type" in entries.files and tree.word(f"{here}/type") == "0":
         found.dropped.append(Dropped(node, "phantom"))
     elif kind in _NEVER:

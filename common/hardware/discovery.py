@@ -1,5 +1,6 @@
 """Which hardware exists: PCI functions, USB devices and interfaces, board devices."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.hardware.delivery import DESCRIBED, natural
@@ -166,17 +167,17 @@ def indexed(tree: Tree) -> list[tuple[str, str]]:
     return sorted(found, key=lambda entry: entry[1])
 
 
-def board_devices(tree: Tree, ownership: Ownership, delivered: frozenset[str]) -> list[Hardware]:
-    """Every board device that owns a node. `delivered`: node directories that other hardware delivers."""
+def board_devices(tree: Tree, ownership: Ownership, covered: Callable[[str], bool]) -> list[Hardware]:
+    """Every board device that owns a node. `covered`: node directories that belong to other hardware."""
     found: dict[tuple[str, str], Hardware] = {}
     for _, directory in indexed(tree):
-        if directory in delivered:
+        if covered(directory):
             continue
         owner = ownership.owner(directory).owner
         if owner is None or owner.subsystem in {"pci", "usb", ""}:
             continue
         address = owner.directory.rpartition("/")[2]
-        if spoken(address):
+        if spoken(address) and spoken(owner.subsystem):
             key = owner.subsystem, address
             found.setdefault(key, Hardware(*key, owner.directory, owner.driver, "board"))
     return [found[key] for key in sorted(found)]

@@ -57,6 +57,10 @@ class Examiner:
     def consoles(self) -> frozenset[str]:
         return frozenset(self.tree.word("sys/class/tty/console/active").split())
 
+    def read_shared(self) -> None:
+        """Read what every piece of hardware depends on; TreeError here means that nothing can be offered."""
+        _ = self.consoles, self.facts
+
     @cached_property
     def inlets(self) -> tuple[str, ...]:
         return tuple(name for name in INLETS if self.tree.link(f"sys/class/misc/{name}") is not None)

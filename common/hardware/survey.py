@@ -34,6 +34,8 @@ class Survey:
 class _Pass:
     findings: list[Finding] = field(default_factory=list)
     broken: list[tuple[Hardware, str]] = field(default_factory=list)
+    _delivered: frozenset[str] = frozenset()
+    _broken_places: tuple[str, ...] = ()
 
     def take(self, hardware: Hardware, examine: Callable[[], Finding]) -> None:
         """One unreadable piece of hardware never spoils its neighbours."""
@@ -44,7 +46,16 @@ class _Pass:
         except TreeError as error:
             self.broken.append((hardware, str(error)))
 
-    def directories(self) -> Iterator[str]:
+    def covers(self, directory: str) -> bool:
+        """True for a node's directory whose owner is known: it is delivered, or its hardware is broken."""
+        return directory in self._delivered or directory.startswith(self._broken_places)
+
+    def settle(self) -> None:
+        """Fill in what `covers` asks, once functions and USB devices are examined."""
+        self._delivered = frozenset(self._directories())
+        self._broken_places = tuple(f"{hardware.directory}/" for hardware, _ in self.broken)
+
+    def _directories(self) -> Iterator[str]:
         for found in self.findings:
             yield from (node.directory for node in found.delivery.nodes)
             yield from (dropped.node.directory for dropped in found.delivery.dropped)
@@ -61,13 +72,15 @@ def survey(tree: Tree, machine: Machine, is_declared: Callable[[UsbDevice], bool
             raise TreeError(f"/{folder} is not there; is sysfs mounted?")
     decide = is_declared if is_declared is not None else declared_by(tree, machine, DirectReader())
     examiner = Examiner(tree, machine)
+    examiner.read_shared()
     done = _Pass()
     for hardware in functions(tree):
         done.take(hardware, partial(examiner.function, hardware))
     devices = usb_devices(tree)
     for device in devices:
         _take_usb(done, examiner, device, decide(device))
-    for hardware in board_devices(tree, examiner.ownership, frozenset(done.directories())):
+    done.settle()
+    for hardware in board_devices(tree, examiner.ownership, done.covers):
         done.take(hardware, partial(examiner.board, hardware))
     if done.broken and not done.findings:
         raise TreeError(done.broken[0][1])
