@@ -4,6 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# make test-kernel SET=all: the long scenarios too.  make test-cluster VERSIONS=1.37.2,1.34.4
+# make chaos MINUTES=60 SEED=7.  make images TAG=0.1.0
+SET ?= short
+MINUTES ?= 2
+SEED ?=
+TAG ?=
+
 .PHONY: up demo test lint test-kernel test-cluster images bench chaos clean
 
 $(READY): requirements-dev.txt pyproject.toml
@@ -14,11 +21,12 @@ $(READY): requirements-dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# exec: Ctrl-C reaches liken, and make does not report it as a failure of its own
 up: $(READY)
-	@$(BIN)/liken up
+	@exec $(BIN)/liken up
 
 demo: $(READY)
-	@$(BIN)/python -m tests.demo
+	@exec $(BIN)/python -m tests.demo
 
 test: $(READY)
 	@$(BIN)/python -m pytest tests/unit tests/machines tests/services
@@ -29,5 +37,22 @@ lint: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# a kernel of its own under QEMU; root, because it installs Debian packages
+test-kernel: $(READY)
+	@$(BIN)/python -m pytest tests/kernel $(if $(filter all,$(SET)),,-m "not long")
+
+# API server, scheduler, kubelet and containerd of its own; root
+test-cluster: $(READY)
+	@VERSIONS="$(VERSIONS)" $(BIN)/python -m tests.cluster
+
+chaos: $(READY)
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+bench: $(READY)
+	@$(BIN)/python -m tests.bench
+
+images: $(READY)
+	@$(BIN)/python images/assemble.py dist/images $(TAG)
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) dist

@@ -60,9 +60,7 @@ class Demo:
             nodes = self.step(f"claim {ADAPTER}", self._claim)
             print(f"          its CDI spec names {' '.join(nodes)}")
             late_s = self.step("unplug the adapter and wait for a safe spec", self._unplug)
-            print(
-                f"          {1000 * late_s:.0f} ms after the remove event it names {' '.join(self._nodes())}"
-            )
+            print(f"          within {1000 * late_s:.0f} ms of the remove event: {' '.join(self._nodes())}")
             self.step(
                 "the adapter leaves the slice, after the settle time", lambda: self._wait_offered(False)
             )
