@@ -64,16 +64,17 @@ def status(state: StateDir = None, output: Output = Format.table) -> None:
 
 
 @app.command()
-def devices(root: Root = None, output: Output = Format.table) -> None:
+def devices(root: Root = None, state: StateDir = None, output: Output = Format.table) -> None:
     """List the devices that a claim can have."""
     from services.console.hardware import devices as run
 
-    run(root, output)
+    run(root, state, output)
 
 
 @app.command()
 def slices(
     root: Root = None,
+    state: StateDir = None,
     node: Annotated[
         str | None, typer.Option("--node", help="The node's name; by default this machine's.")
     ] = None,
@@ -82,7 +83,7 @@ def slices(
     """Show the ResourceSlices that offer this hardware."""
     from services.console.hardware import slices as run
 
-    run(root, node, output)
+    run(root, state, node, output)
 
 
 @app.command()
@@ -106,6 +107,7 @@ def explain(
 @app.command()
 def unclaimed(
     root: Root = None,
+    state: StateDir = None,
     output: Annotated[
         str,
         typer.Option(
@@ -118,7 +120,7 @@ def unclaimed(
     """List hardware without a driver, and the kernel modules that would drive it."""
     from services.console.unclaimed import unclaimed as run
 
-    run(root, output)
+    run(root, state, output)
 
 
 @app.command()

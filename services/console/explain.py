@@ -1,6 +1,5 @@
 """`liken explain`: which rule published, split, held, withheld or ignored something, and what to do."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +13,6 @@ from common.hardware.walk import walk
 from services.console.claim_words import explain_claim
 from services.console.hardware import Opened, opened
 from services.console.output import Format, print_as, print_table, say
-from services.console.state import State
 
 _LONG_RUN = 5  # nodes in a row, such as the 32 input nodes of a Bluetooth radio
 _COVERED = {"delivered", "usbfs"}  # nodes that the answers for their hardware name already
@@ -25,7 +23,7 @@ def explain(what: str | None, root: Path | None, state: Path | None, output: For
 
     Raises RequestError when nothing is called so.
     """
-    with opened(root, _environment(root, state)) as machine:
+    with opened(root, state) as machine:
         facts = Facts(
             machine.tree,
             survey(machine.tree, machine.machine),
@@ -41,14 +39,6 @@ def explain(what: str | None, root: Path | None, state: Path | None, output: For
             _print_answers(answers)
 
     print_as(output, answers, names=lambda: [answer.subject for answer in answers], table=table)
-
-
-def _environment(root: Path | None, folder: Path | None) -> Mapping[str, str]:
-    """The settings of what is up with the state folder, so that its machine and its claims are meant."""
-    state = State(folder)
-    if root is not None or (folder is None and state.holder() is None):
-        return os.environ
-    return {**os.environ, **state.read().environment}
 
 
 def _find(lookup: Lookup, machine: Opened, what: str, root: Path | None) -> list[Answer]:

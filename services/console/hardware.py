@@ -13,6 +13,7 @@ from common.hardware.walk import walk
 from common.inventory import Device, Inventory
 from common.settings import Settings, read_settings
 from services.console.output import Format, complain, print_as, print_table
+from services.console.state import State
 
 _NODES_SHOWN = 3  # of a device in the narrow table; a camera controller can have dozens
 
@@ -26,11 +27,13 @@ class Opened(NamedTuple):
 
 
 @contextmanager
-def opened(root: Path | None, environ: Mapping[str, str] = os.environ) -> Iterator[Opened]:
-    """The machine below `root` (a folder or a recording), or this one.
+def opened(root: Path | None, folder: Path | None = None) -> Iterator[Opened]:
+    """The machine below `root` (a folder or a recording), else the one that is up, else this one.
 
-    Raises RequestError when there is none at `root`, or its machine file is wrong.
+    `folder`: the state folder of `liken up`, None for the usual one. Raises RequestError when there is no
+    machine at `root`, or its machine file is wrong.
     """
+    environ = _environment(root, folder)
     settings = read_settings(None, environ)
     if root is None or root == Path("/"):
         with open_tree(settings.root, settings.host_proc, settings.host_modules) as tree:
@@ -41,16 +44,23 @@ def opened(root: Path | None, environ: Mapping[str, str] = os.environ) -> Iterat
         yield Opened(tree, declared, settings)
 
 
-def look(root: Path | None, node: str | None = None) -> Inventory:
+def _environment(root: Path | None, folder: Path | None) -> Mapping[str, str]:
+    state = State(folder)
+    if root is not None or (folder is None and state.holder() is None):
+        return os.environ
+    return {**os.environ, **state.read().environment}
+
+
+def look(root: Path | None, folder: Path | None = None, node: str | None = None) -> Inventory:
     """One walk. `node`: the name to publish under; by default this machine's."""
-    with opened(root) as (tree, machine, settings):
+    with opened(root, folder) as (tree, machine, settings):
         taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return walk(tree, machine, node or settings.node_name, taken)
 
 
-def devices(root: Path | None, output: Format) -> None:
+def devices(root: Path | None, folder: Path | None, output: Format) -> None:
     """Print the inventory; its JSON is the one that goes over the bus."""
-    inventory = look(root)
+    inventory = look(root, folder)
 
     def table(wide: bool) -> None:
         columns = ["NAME", "KINDS", "SHARED", "NODES", "HARDWARE"] + (["DRIVER", "SERIAL"] if wide else [])
@@ -61,13 +71,13 @@ def devices(root: Path | None, output: Format) -> None:
     print_as(output, inventory, names=lambda: names, table=table)
 
 
-def slices(root: Path | None, node: str | None, output: Format) -> None:
+def slices(root: Path | None, folder: Path | None, node: str | None, output: Format) -> None:
     """Print the ResourceSlices that the publisher would make of this hardware in an empty cluster."""
     from services.publisher.slices import devices_of
     from services.publisher.slices import slices as wanted
 
     settings = read_settings(None, os.environ | ({"NODE_NAME": node} if node else {}))
-    inventory = look(root, settings.node_name)
+    inventory = look(root, folder, settings.node_name)
     made = wanted(inventory, settings.node_name, driver=settings.driver)
 
     def table(_wide: bool) -> None:

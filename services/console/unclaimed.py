@@ -12,9 +12,9 @@ from services.console.output import Format, print_as, print_table, say
 MODULES_LOAD = "modules-load"  # lines for a file in /etc/modules-load.d; modules-load.d(5)
 
 
-def unclaimed(root: Path | None, output: str) -> None:
+def unclaimed(root: Path | None, folder: Path | None, output: str) -> None:
     """List what no driver holds. `output`: a Format, or modules-load."""
-    entries = look(root).unclaimed
+    entries = look(root, folder).unclaimed
     if output == MODULES_LOAD:
         for line in modules_load(entries):
             say(line)
