@@ -14,6 +14,9 @@ from tests.kernel.provision import UnavailableError, provide
 
 SCENARIO_S = 300  # the first one boots, and the very first installs packages
 
+ALWAYS_THERE = "usb-1-3-1-0"  # a device of the machine at boot
+START_S = 120.0  # four Python processes and a first walk, on an emulated and busy processor
+
 Tell = Callable[[str], None]
 
 
@@ -57,11 +60,14 @@ def guest(tmp_path_factory: pytest.TempPathFactory, tell: Tell) -> Iterator[Gues
 
 
 @pytest.fixture(scope="session")
-def product(guest: Guest) -> Iterator[Product]:
+def product(guest: Guest, tell: Tell) -> Iterator[Product]:
     """The four services, up since the machine was complete."""
     liken = Product(guest)
     liken.up()
     liken.observe()
+    began = time.monotonic()
+    guest.call("wait_slice", has=[ALWAYS_THERE], timeout_s=START_S, wait_s=START_S)
+    tell(f"four services started, first slice after {time.monotonic() - began:.1f} s")
     yield liken
     (Path(guest.work) / "liken.log").write_text(liken.log())
 
@@ -74,5 +80,10 @@ def plugs(guest: Guest, product: Product) -> Iterator[Plugs]:
     yield plugged
     product.release_all()
     plugged.close()
-    left = sorted(set(guest.call("seen")["slice"]) - set(before))
-    product.waiting_for_slice(has=before, lacks=left).result(30)
+    back_to(before, product)
+
+
+def back_to(before: list[str], product: Product) -> None:
+    """Wait until the slice lists what it listed before a scenario, and nothing else."""
+    left = sorted(set(product.guest.call("seen")["slice"]) - set(before))
+    product.waiting_for_slice(has=before, lacks=left).result(60)

@@ -212,3 +212,12 @@ def memory_kib(prefix: str) -> dict[str, int]:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         sizes[module] = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return sizes
+
+
+def wait_kinds(name: str, kinds: list[str], timeout_s: float = 30.0) -> float:
+    """Wait until the inventory has the device `name` with exactly these kinds."""
+
+    def there(seen: Any) -> bool:
+        return any(each["name"] == name and list(each["kinds"]) == kinds for each in seen.whole["devices"])
+
+    return float(_observers[-1].wait(there, timeout_s))
