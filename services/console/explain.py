@@ -1,6 +1,6 @@
 """`liken explain`: which rule published, split, held, withheld or ignored something, and what to do."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
