@@ -1,7 +1,7 @@
 """Make the layers of the images as folders: `python3 images/rootfs.py FOLDER`.
 
 The one install script of the daemonless `make images` and of images/Containerfile. It needs Debian's apt-get
-and dpkg-deb for the packages, pip for the locked wheels, and Python of the version that the images have (a wheel
+and dpkg-deb for the packages, pip for the locked wheels, and Python of the images' own version (a wheel
 is for one version). Nothing of the result is run but its own Python, which compiles what it will import.
 """
 

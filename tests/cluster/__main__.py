@@ -5,8 +5,10 @@ end: fixed addresses and the kubelet's usual folders are safe to use inside. VER
 releases to run, newest first.
 """
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +33,22 @@ def main(arguments: list[str]) -> int:
     environment = {**os.environ, MARK: ",".join(versions or kubernetes_versions())}
     made = make_mount_points()
     try:
-        return subprocess.run([*_enter(), *_pytest(arguments)], env=environment, check=False).returncode
+        return _run([*_enter(), *_pytest(arguments)], environment)
     finally:
         remove_mount_points(made)
         remove_cgroups()
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    child = subprocess.Popen(command, env=environment)
+
+    def end(number: int, frame: object) -> None:
+        # unshare does not listen to SIGTERM; when it is killed, everything inside is
+        child.kill()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches pytest, which ends by itself
+    return child.wait()
 
 
 def install_packages() -> str:
@@ -64,7 +78,8 @@ def remove_cgroups() -> None:
     for name in ("k8s.io", "kubepods"):
         for top in sorted(Path("/sys/fs/cgroup").glob(f"**/{name}")):
             for folder, _, _ in os.walk(top, topdown=False):
-                Path(folder).rmdir()
+                with contextlib.suppress(OSError):  # another run's containers are in it
+                    Path(folder).rmdir()
 
 
 def _enter() -> list[str]:

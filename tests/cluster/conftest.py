@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.binaries import UnavailableError
 from tests.cluster.control_plane import HOST_ADDRESS, SERVICE_ADDRESS, ControlPlane
+from tests.cluster.covers import cover
 
 MARK = "LIKEN_CLUSTER_INSIDE"
 NETWORK = (
@@ -32,6 +33,7 @@ def folder() -> Iterator[Path]:
     for command in NETWORK:
         subprocess.run(command.split(), check=True)
     path = Path(tempfile.mkdtemp(prefix="liken-", dir="/var/tmp"))
+    cover(path / "covers")
     yield path
     if not os.environ.get("LIKEN_KEEP"):
         shutil.rmtree(path, ignore_errors=True)

@@ -13,20 +13,11 @@ import yaml
 from tests.cluster.api import Object
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import HOST_ADDRESS, NODES, ControlPlane
-from tests.cluster.covers import COVERED, KUBELET
+from tests.cluster.covers import KUBELET
 from tests.cluster.images import PAUSE, busybox_archive
 from tests.cluster.processes import Running, run
 from tests.waiting import eventually
 
-# What a kubelet wants of the kernel, and would set for the whole machine: it finds it here and sets nothing.
-SYSCTLS = {
-    "kernel/panic": "10",
-    "kernel/panic_on_oops": "1",
-    "kernel/keys/root_maxbytes": "25000000",
-    "kernel/keys/root_maxkeys": "1000000",
-    "vm/overcommit_memory": "1",
-    "vm/panic_on_oom": "0",
-}
 READY_LIMIT_S = 90  # 4 s on an idle machine
 SANDBOX_NETWORK = {
     "cniVersion": "1.0.0",
@@ -58,7 +49,6 @@ class Worker:
 
     def start(self) -> "Worker":
         self._folder.mkdir(parents=True)
-        self._cover()
         self._start_containerd()
         self.import_images(busybox_archive(self._folder / "busybox.tar"))
         self._start_kubelet()
@@ -79,17 +69,6 @@ class Worker:
 
     def object(self) -> Object:
         return self.api.get("Node", self.name)
-
-    def _cover(self) -> None:
-        for number, path in enumerate(COVERED):
-            own = self._folder / "covers" / str(number)
-            own.mkdir(parents=True)
-            run("mount", "--bind", own, path)
-            run("mount", "--make-rshared", path)
-        for name, value in SYSCTLS.items():
-            own = self._folder / name.replace("/", ".")
-            own.write_text(f"{value}\n")
-            run("mount", "--bind", own, f"/proc/sys/{name}")
 
     def _start_containerd(self) -> None:
         network = self._folder / "cni"

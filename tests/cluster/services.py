@@ -17,7 +17,13 @@ class Services:
     """One set of the four processes on one node; `run` is its own bus and socket folder."""
 
     def __init__(
-        self, folder: Path, machine: PlayedMachine, node: str, kubeconfig: Path, pod_uid: str = ""
+        self,
+        folder: Path,
+        machine: PlayedMachine,
+        node: str,
+        kubeconfig: Path,
+        pod_uid: str = "",
+        kubelet: Path = KUBELET,
     ) -> None:
         self.folder = folder
         self.run = folder / "run"
@@ -30,7 +36,7 @@ class Services:
             "METRICS_ADDR": "",
             "LIKEN_ROOT": str(machine.root),
             "LIKEN_RUN": str(self.run),
-            "LIKEN_KUBELET": str(KUBELET),
+            "LIKEN_KUBELET": str(kubelet),
             "LIKEN_CDI": str(CDI),
             "LIKEN_CLUSTER": "kubernetes",
             "KUBECONFIG": str(kubeconfig),
