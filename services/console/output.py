@@ -5,22 +5,11 @@ named `[/foo]` or carry escape sequences.
 """
 
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
 import msgspec
-
-_UNPRINTABLE = {
-    "Cc",
-    "Cf",
-    "Cs",
-    "Co",
-    "Cn",
-    "Zl",
-    "Zp",
-}  # Unicode categories that steer a terminal or show nothing
 
 
 class Format(StrEnum):
@@ -35,10 +24,7 @@ class Format(StrEnum):
 
 def escaped(text: str) -> str:
     """`text` in one line without anything that could steer a terminal; backslash escapes stand for it."""
-    return "".join(
-        character if unicodedata.category(character) not in _UNPRINTABLE else repr(character)[1:-1]
-        for character in text
-    )
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def say(line: str) -> None:

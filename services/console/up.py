@@ -30,10 +30,10 @@ def run(folder: Path | None, root: Path | None, environ: Mapping[str, str] = os.
         if root is not None and root != Path("/"):
             lay_out(root, state.machine)
         _check_machine_file(settings["watcher"])
-        environment = _environment(state, root, environ)
-        kept = {name: value for name, value in environment.items() if name.startswith(_INHERITED)}
+        told = environment(state, root, environ)
+        kept = {name: value for name, value in told.items() if name.startswith(_INHERITED)}
         state.write(Up(SCHEMA, kept, str(root.resolve()) if root else ""))
-        os.environ.update(environment)
+        os.environ.update(told)
         say(f"liken runs; state {state.folder}; machine {root or 'this one'}; Ctrl-C ends it")
         return _supervise()
     finally:
@@ -41,29 +41,29 @@ def run(folder: Path | None, root: Path | None, environ: Mapping[str, str] = os.
 
 
 def _settings(state: State, root: Path | None, environ: Mapping[str, str]) -> dict[Service, Settings]:
-    environment = _environment(state, root, environ)
+    told = environment(state, root, environ)
     return {
-        service: read_settings(service, {**environment, "METRICS_ADDR": address})
+        service: read_settings(service, {**told, "METRICS_ADDR": address})
         for service, address in metrics_addresses(environ).items()
     }
 
 
-def _environment(state: State, root: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
+def environment(state: State, root: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
     """What supervisord and the four get to see."""
     local = environ.get("LIKEN_CLUSTER", "local") == "local"
     folders = state.folders() if local else {"LIKEN_RUN": state.folders()["LIKEN_RUN"]}
-    environment = {"LIKEN_CLUSTER": "local", **environ, **folders}
+    told = {"LIKEN_CLUSTER": "local", **environ, **folders}
     if root is not None and root != Path("/"):
-        environment |= {
+        told |= {
             "LIKEN_ROOT": str(state.machine),
             "LIKEN_HOST_PROC": str(state.machine / "proc"),
             "LIKEN_HOST_MODULES": str(state.machine / "lib/modules"),
             "LIKEN_HOST_BUS": str(state.machine / "sys/bus"),
         }
-    environment |= {"LIKEN_STATE": str(state.folder), "LIKEN_PYTHON": sys.executable}
+    told |= {"LIKEN_STATE": str(state.folder), "LIKEN_PYTHON": sys.executable}
     for service, address in metrics_addresses(environ).items():
-        environment[f"LIKEN_METRICS_{service.upper()}"] = address
-    return environment
+        told[f"LIKEN_METRICS_{service.upper()}"] = address
+    return told
 
 
 def metrics_addresses(environ: Mapping[str, str]) -> dict[Service, str]:
