@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import cast, get_args
 from urllib.parse import quote
 
 from common.cluster.http import Api, Missing, failure
@@ -11,6 +12,7 @@ from common.cluster.port import (
     FIELD_MANAGER,
     ClaimMissing,
     ClusterUnavailable,
+    EventKind,
     OutOfDate,
     Raw,
     Refused,
@@ -91,11 +93,7 @@ class KubernetesCluster:
         }
         try:
             for change in self._api.stream(SLICES, query, self._silence_s):
-                kind, item = _event(change)
-                if kind == "ERROR":
-                    raise _watch_error(item)
-                if isinstance(item.get("metadata"), dict):
-                    yield SliceEvent(kind, item)
+                yield _event(change)
         except Missing as error:
             raise ClusterUnavailable(_OLD_CLUSTER) from error
 
@@ -146,9 +144,11 @@ class KubernetesCluster:
 
 def _event(change: Raw) -> SliceEvent:
     kind, item = change.get("type"), change.get("object")
-    if not isinstance(kind, str) or not isinstance(item, dict):
+    if kind == "ERROR" and isinstance(item, dict):
+        raise _watch_error(item)
+    if kind not in get_args(EventKind) or not isinstance(item, dict) or "metadata" not in item:
         raise ClusterUnavailable(f"the watch sent what is no event: {str(change)[:100]}")
-    return SliceEvent(kind, item)  # type: ignore[arg-type]
+    return SliceEvent(cast(EventKind, kind), item)
 
 
 def _watch_error(status: Raw) -> Exception:

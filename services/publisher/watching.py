@@ -14,8 +14,9 @@ from services.publisher.seen import Seen
 log = logging.getLogger(__name__)
 
 START_S = 0.25  # the first list comes at a random moment within this time
+AGAIN_S = 1.0  # the first step of the waits after a failure, and the spread of nodes whose watch ended
 LONGEST_S = 30.0
-EARLY_S = 60.0  # a watch that ends sooner did not end because its time was over
+EARLY_S = 10.0  # a watch that ends sooner, and brought nothing, counts as a failure
 
 
 class Watching:
@@ -34,7 +35,7 @@ class Watching:
         self._changed = changed
         self._metrics = metrics
         self._clock = clock
-        self._backoff = Backoff(longest_s=LONGEST_S)
+        self._backoff = Backoff(AGAIN_S, LONGEST_S)
         self._version: str | None = None
         self._silent = False
 
@@ -63,24 +64,25 @@ class Watching:
         listed = self._cluster.list_slices()
         self._seen.replace(listed)
         self._version = listed.version
-        if self._silent:
-            log.info("the cluster answers again")
-            self._silent = False
         self._metrics.connected.set(1)
         self._changed()
 
     def _watch(self, version: str) -> float:
         started = self._clock()
-        for event in self._cluster.watch_slices(version):
-            self._version = str(event.object["metadata"].get("resourceVersion", version))
-            if event.kind != "BOOKMARK":
-                self._seen.change(event)
-                self._changed()
-        if self._clock() - started >= EARLY_S:
-            self._backoff.worked()
-            self._metrics.watch_restarts.labels(reason="ended").inc()
-            return 0.0
-        self._metrics.watch_restarts.labels(reason="closed").inc()
+        try:
+            for event in self._cluster.watch_slices(version):
+                self._well()
+                self._version = str(event.object["metadata"].get("resourceVersion", version))
+                if event.kind != "BOOKMARK":
+                    self._seen.change(event)
+                    self._changed()
+        finally:
+            lived = self._clock() - started >= EARLY_S
+            if lived:
+                self._well()
+        self._metrics.watch_restarts.labels(reason="ended" if lived else "closed").inc()
+        if lived:
+            return random.uniform(0.0, AGAIN_S)  # a server that stops ends all its watches together
         self._lost()
         return self._backoff.failed()
 
@@ -94,6 +96,12 @@ class Watching:
         self._metrics.watch_restarts.labels(reason="failed").inc()
         self._lost()
         return pause_s
+
+    def _well(self) -> None:
+        self._backoff.worked()
+        if self._silent:
+            self._silent = False
+            log.info("the slices are watched again")
 
     def _lost(self) -> None:
         self._version = None  # events may be missing: compare everything

@@ -92,6 +92,7 @@ class ApiStandIn:
         self.muted = threading.Event()  # open watches fall silent
         self.watch_epoch = 0  # open watches of older epochs end
         self.open_watches = 0
+        self.bookmarks = 0  # sent so far, on all watches
         self.connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._certificate = certificate
@@ -108,6 +109,8 @@ class ApiStandIn:
 
     def start(self) -> None:
         """Listen; after `stop` again on the same port."""
+        if self._server is not None:
+            return
         self._server = _Server(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
         if self._certificate:
@@ -418,6 +421,7 @@ class _Handler(BaseHTTPRequestHandler):
                 version, bookmark = max(version, now), time.monotonic() + api.bookmark_s
                 mark = {"kind": "ResourceSlice", "metadata": {"resourceVersion": str(version)}}
                 self._chunk({"type": "BOOKMARK", "object": mark})
+                api.bookmarks += 1
 
     def _news(self, version: int, selector: dict[str, str]) -> bool:
         try:
