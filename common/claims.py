@@ -127,6 +127,11 @@ class Store:
         self._known[uid] = (signature, entry)
         return entry
 
+    def known(self, uid: str) -> Entry | None:
+        """The entry that `read` gave last, the same object as long as its file stays the same."""
+        known = self._known.get(uid)
+        return known[1] if known is not None else None
+
     def entries(self) -> Iterator[Entry]:
         """All entries in the order of their UIDs. Raises MachineError when the folder cannot be read."""
         for uid in self.uids():

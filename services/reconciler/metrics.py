@@ -10,7 +10,7 @@ from common.metrics import QUICK_S
 
 STATES: tuple[PresenceState, ...] = ("present", "absent", "withheld", "changed", "unknown")
 REASONS = ("renumbered", "vanished", "orphan", "broken", *STATES[1:])
-CAUSES = ("event", "backstop", "alone", "retry", "start")  # alone: the watcher is away
+CAUSES = ("event", "records", "backstop", "alone", "retry", "start")  # alone: the watcher is away
 
 
 class ReconcilerMetrics:

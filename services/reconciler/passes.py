@@ -1,10 +1,11 @@
 """One pass: every prepared claim is compared with the hardware of now, and what is wrong is written anew."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 
-from common.claims import is_uid
+from common.claims import Entry, is_uid
 from common.errors import MachineError
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import TreeError
@@ -17,6 +18,9 @@ from services.reconciler.metrics import ReconcilerMetrics
 
 log = logging.getLogger(__name__)
 
+Found = dict[str, ClaimPresence | None]  # by UID; None: not prepared any more
+
+ASK_EVERY_S = 0.005  # a pass over 200 claims takes some 50 ms, as long as a removal may take to be safe
 LOCK_S = 2.0  # whoever holds the lock longer hangs; the next pass tries again
 
 
@@ -40,32 +44,65 @@ class Reconciler:
         self._now = now
         self._lock_s = lock_s
         self._last: dict[str, ClaimPresence] = {}
+        self._entries: dict[str, Entry | None] = {}
         self._complaints: dict[str, str] = {}
         self._write = False
         self._backstop = False
         self.failed = False  # whether the last pass left something undone
 
-    def run(self, *, write: bool, backstop: bool = False) -> Presence:
+    def run(
+        self,
+        *,
+        write: bool,
+        backstop: bool = False,
+        records_only: bool = False,
+        stirred: Callable[[], bool] = lambda: False,
+    ) -> Presence:
         """One pass. `write`: False while another reconciler is active. `backstop`: no event caused it.
 
-        Raises MachineError when the records cannot be listed: then nothing is known and nothing is touched.
+        `records_only`: only records changed since the last pass, so only those are looked at; the hardware
+        tells of its changes itself. `stirred` is asked now and then during the pass: when hardware
+        changes meanwhile, what is gone by now goes first again. Raises MachineError when the records cannot be
+        listed: then nothing is known and nothing is touched.
         """
         self._write, self._backstop, self.failed = write, backstop, False
         uids = self._prepared.store.uids()
-        seen: Seen = {}
-        first = set(self._gone(uids))
-        found = {uid: self._claim(uid, seen, None) for uid in uids if uid in first}
-        if len(first) < len(uids):
-            facts = facts_or_none(self._prepared.slots)
-            found |= {uid: self._claim(uid, seen, facts) for uid in uids if uid not in first}
+        found = self._unchanged(uids) if records_only else {}
+        self._look_at([uid for uid in uids if uid not in found], found, stirred)
         if self._write:
             self._remove_orphans(uids)
         claims = [claim for uid in uids if (claim := found[uid]) is not None]
         self._last = {claim.uid: claim for claim in claims}
+        self._entries = {claim.uid: self._prepared.store.known(claim.uid) for claim in claims}
         return Presence(SCHEMA, self._prepared.store.boot, tuple(claims))
 
+    def _unchanged(self, uids: list[str]) -> Found:
+        found: Found = {}
+        for uid in uids:
+            with contextlib.suppress(MachineError):  # told when the claim's turn comes
+                entry = self._prepared.store.read(uid)
+                if uid in self._last and entry is not None and entry is self._entries.get(uid):
+                    found[uid] = self._last[uid]
+        return found
+
+    def _look_at(self, uids: list[str], found: Found, stirred: Callable[[], bool]) -> None:
+        """Fill `found` for these claims. With one listing per bus, what is gone is safe before all others."""
+        found |= {uid: self._claim(uid, {}, None) for uid in self._gone(uids)}
+        rest = [uid for uid in uids if uid not in found]
+        seen: Seen = {}
+        facts = facts_or_none(self._prepared.slots) if rest else None
+        asked_at = time.monotonic()
+        for uid in rest:
+            if time.monotonic() - asked_at >= ASK_EVERY_S:
+                asked_at = time.monotonic()
+                if stirred():
+                    found |= {gone: self._claim(gone, {}, None) for gone in self._gone(uids)}
+                    seen, facts = {}, facts_or_none(self._prepared.slots)
+            if uid not in found:
+                found[uid] = self._claim(uid, seen, facts)
+
     def _gone(self, uids: list[str]) -> list[str]:
-        """The claims of which a slot is empty: with one listing per bus they are safe before all others."""
+        """The claims of which a slot is empty."""
         listed: dict[str, frozenset[str] | None] = {}
         return [uid for uid in uids if any(self._is_gone(place, listed) for place in self._places(uid))]
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Cause = Literal["event", "backstop", "alone", "retry", "start"]
+Cause = Literal["event", "records", "backstop", "alone", "retry", "start"]
 
 SILENCE_S = 130.0  # the watcher repeats its inventory every 60 s: two missed, and it is away
 ALONE_S = 1.0  # a pass as often, while nobody tells of events

@@ -53,33 +53,47 @@ class Loop:
         self._lock = LifeLock(context.settings.plugin_dir / ACTIVE_LOCK)
         self._active: bool | None = None
         self._told: Presence | None = None
+        self._topics: set[str] = set()  # came during a pass
 
     def run(self) -> None:
         """Turn until the process is told to stop."""
         while not self._context.stop.is_set():
             self._context.beat()
             took_over = self._take_over()
-            messages = self._reader.wait(0.0 if took_over else self._pause())
-            now = time.monotonic()
-            self._hear(messages, now)
+            topics = self._topics or self._hear(0.0 if took_over else self._pause())
+            self._topics = set()
             self._schedule.watcher(self._reader.peer_connected("watcher"))
-            cause: Cause | None = "event" if messages or took_over else self._schedule.due(now)
-            if cause is not None:
+            if topics == {"claims"} and not self._reconciler.failed:
+                self._pass("records")
+            elif topics or took_over:
+                self._pass("event")
+            elif cause := self._schedule.due(time.monotonic()):
                 self._pass(cause)
 
-    def _hear(self, messages: list[Message], now: float) -> None:
+    def _hear(self, timeout_s: float) -> set[str]:
+        """The topics that came; what an inventory says is taken over at once."""
+        messages = self._reader.wait(timeout_s)
         for message in messages:
-            if message.topic != "inventory" or message.payload is None:
-                continue
-            self._schedule.inventory(now)
-            self._metrics.inventory_came()
-            try:
-                inventory = decode(message.topic, message.payload, InventoryMessage).inventory
-            except MachineError as error:
-                log.error("%s", error)
-                continue
-            if inventory is not None:
-                self._prepared.slots.hear(inventory)
+            if message.topic == "inventory" and message.payload is not None:
+                self._schedule.inventory(time.monotonic())
+                self._metrics.inventory_came()
+                self._learn(message)
+        return {message.topic for message in messages}
+
+    def _learn(self, message: Message) -> None:
+        try:
+            inventory = decode(message.topic, message.payload or b"", InventoryMessage).inventory
+        except MachineError as error:
+            log.error("%s", error)
+            return
+        if inventory is not None:
+            self._prepared.slots.hear(inventory)
+
+    def _stirred(self) -> bool:
+        """Whether the hardware changed while a pass runs; what came waits for the next pass as well."""
+        topics = self._hear(0.0)
+        self._topics |= topics
+        return "stirred" in topics
 
     def _pause(self) -> float:
         due_in = self._schedule.due_in(time.monotonic())
@@ -104,7 +118,12 @@ class Loop:
     def _pass(self, cause: Cause) -> None:
         begin = time.monotonic()
         try:
-            presence = self._reconciler.run(write=bool(self._active), backstop=cause == "backstop")
+            presence = self._reconciler.run(
+                write=bool(self._active),
+                backstop=cause == "backstop",
+                records_only=cause == "records",
+                stirred=self._stirred,
+            )
             if cause == "backstop":
                 self._sweep()
         except MachineError as error:
@@ -117,7 +136,8 @@ class Loop:
         if presence != self._told or cause == "backstop":
             self._sender.state("presence", presence)
             self._told = presence
-        self._schedule.passed(time.monotonic(), undone=self._reconciler.failed)
+        if cause != "records" or self._reconciler.failed:
+            self._schedule.passed(time.monotonic(), undone=self._reconciler.failed)
 
     def _sweep(self) -> None:
         """Temporary files that a killed process left; nobody writes while we hold the lock."""
