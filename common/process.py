@@ -94,8 +94,9 @@ def run_service(
     thread waits for the signals: a handler could interrupt the main thread anywhere, even inside the very
     lock that the order to stop needs.
     """
-    if "SUPERVISOR_ENABLED" in environ:
-        _end_with_parent()
+    if "LIKEN_SUPERVISOR" in environ and not _end_with(environ["LIKEN_SUPERVISOR"]):
+        print(f"liken {service}: ends because `liken up` ended", file=sys.stderr)
+        return EXIT_FAILED
     try:
         settings = read_settings(service, environ)
         set_up_logs(service, settings)
@@ -124,9 +125,13 @@ def _run(context: Context, start: Callable[[Context], None]) -> int:
     return EXIT_OK
 
 
-def _end_with_parent() -> None:
-    # a supervisor that is killed cannot end its services, and they would hold the sockets of the next ones
+def _end_with(supervisor: str) -> bool:
+    """Have the kernel send SIGTERM when the supervisor, our parent, dies; False when it is dead already.
+
+    A supervisor that is killed cannot end its services, and they would hold the sockets of the next ones.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    return str(os.getppid()) == supervisor
 
 
 def _await_signal(stop: Stop) -> None:

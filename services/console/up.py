@@ -61,6 +61,7 @@ def environment(state: State, root: Path | None, environ: Mapping[str, str]) -> 
             "LIKEN_HOST_BUS": str(state.machine / "sys/bus"),
         }
     told |= {"LIKEN_STATE": str(state.folder), "LIKEN_PYTHON": sys.executable}
+    told["LIKEN_SUPERVISOR"] = str(os.getpid())  # supervisord runs in this process
     for service, address in metrics_addresses(environ).items():
         told[f"LIKEN_METRICS_{service.upper()}"] = address
     return told
