@@ -26,8 +26,9 @@ _Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 class LocalCluster:
     """The folder `root` as a cluster without nodes. One writer of slices at a time."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, poll_s: float = POLL_S) -> None:
         self._root = root
+        self._poll_s = poll_s
         self._closed = threading.Event()
 
     def claim(self, namespace: str, name: str, timeout_s: float) -> Raw:
@@ -61,12 +62,12 @@ class LocalCluster:
                 seen = {item["metadata"]["name"]: item for item in self.list_slices().items}
                 yield from _changes(known, seen)
                 known, times = seen, now
-            self._closed.wait(POLL_S)
+            self._closed.wait(self._poll_s)
 
     def apply_slice(self, body: Raw) -> Raw:
         path = self._slice_path(body["metadata"]["name"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _text(body).encode())
+        _make(path.parent)
+        _write(path, body)
         return body
 
     def delete_slice(self, held: Raw) -> None:
@@ -76,7 +77,7 @@ class LocalCluster:
         path = self._root / "events.yaml"
         try:
             events = list(yaml.load(path.read_text(), _Loader) or [])
-        except (OSError, yaml.YAMLError, TypeError):
+        except (OSError, ValueError, yaml.YAMLError, TypeError):
             events = []  # messages for people: a damaged file is begun anew
         events.append(
             {
@@ -86,8 +87,8 @@ class LocalCluster:
                 "note": note,
             }
         )
-        self._root.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _text(events[-MAX_EVENTS:]).encode())
+        _make(self._root)
+        _write(path, events[-MAX_EVENTS:])
 
     def close(self) -> None:
         self._closed.set()
@@ -143,8 +144,18 @@ def _read(path: Path) -> Raw:
     return content
 
 
-def _text(content: object) -> str:
+def _make(folder: Path) -> None:
     try:
-        return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
-    except yaml.YAMLError as error:
-        raise MachineError(f"cannot write as YAML: {error}") from error
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClusterUnavailable(
+            f"cannot make {folder}: {error.strerror}; set LIKEN_LOCAL to another place"
+        ) from error
+
+
+def _write(path: Path, content: object) -> None:
+    text = str(yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+    try:
+        write_atomically(path, text.encode())
+    except MachineError as error:
+        raise ClusterUnavailable(str(error)) from error
