@@ -15,7 +15,7 @@ from tests.services.process import Process
 from tests.waiting import eventually
 
 SERVICES = ("watcher", "publisher", "plugin", "reconciler")
-SETTLE_S = 0.2
+SETTLE_S, CEILING_S = 0.2, 1.0
 END_S = 30.0  # how long a test waits for an end state; what is promised is asserted beside it
 
 
@@ -41,7 +41,7 @@ class PlayedMachine(PlayedNode):
         self.claims: dict[int, Claim] = {}  # the prepared claims, by the number of their adapter
 
     def environment(self) -> dict[str, str]:
-        return super().environment() | {"LIKEN_SETTLE": str(SETTLE_S)}
+        return super().environment() | {"LIKEN_SETTLE": str(SETTLE_S), "LIKEN_SETTLE_CEILING": str(CEILING_S)}
 
     def start_all(self, order: Iterable[str] = SERVICES) -> dict[str, Process]:
         """Start the services one after the other, not waiting for any; then wait until all are ready."""

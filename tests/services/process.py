@@ -33,12 +33,19 @@ def clean_environment(**variables: str) -> dict[str, str]:
 class Process:
     """One process with its log in a file, so that a long log never blocks it."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """Run Python with `arguments`; `prefix` is a command that runs it, such as unshare."""
         self.log_path = log
         self.port = int(environment.get("METRICS_ADDR", "").rpartition(":")[2] or 0)
         with log.open("ab") as file:
             self.popen = subprocess.Popen(
-                [sys.executable, *arguments],
+                [*prefix, sys.executable, *arguments],
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -94,6 +101,11 @@ class Process:
 
     def wait(self, timeout_s: float = START_S) -> int:
         return self.popen.wait(timeout_s)
+
+    def memory_kib(self) -> int:
+        """Its proportional share of the memory it uses."""
+        rows = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
 
     def cpu_ns(self) -> int:
         """Processor time of all its threads so far, in nanoseconds."""

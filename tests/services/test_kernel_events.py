@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from common.bus import BusReader, Message
 from services.watcher.mounts import MountWatch
 from services.watcher.sources import KernelSource
 from services.watcher.uevent import Uevent
@@ -102,6 +103,24 @@ def test_the_watcher_of_this_machine_walks_for_a_device_that_the_kernel_adds(wat
     eventually(lambda: watcher.metric("liken_walk_seconds_count") > walks, 10, "a walk")
     assert watcher.metric('liken_uevents_total{action="add",woke="true"}') >= 1
     assert watcher.stop() == 0
+
+
+def test_kernel_events_arrive_in_a_network_namespace_of_its_own(tmp_path: Path, run_dir: Path) -> None:
+    file = uevent_file()
+    made = subprocess.run(["unshare", "-n", "true"], capture_output=True)
+    skip_unless(made.returncode == 0, "no network namespace can be made")
+    environment = clean_environment(
+        NODE_NAME="n1", METRICS_ADDR="", LIKEN_RUN=str(run_dir), LIKEN_MACHINE=str(tmp_path / "machine.yaml")
+    )
+    watcher = Process(["-m", "services.watcher"], environment, tmp_path / "watcher.log", ["unshare", "-n"])
+    reader = BusReader(run_dir / "bus", "reconciler", ["stirred"])
+    try:
+        assert eventually(lambda: reader.wait(1), 20), "the tick of the connection"
+        file.write_text("add")
+        assert reader.wait(5) == [Message("stirred", None)]
+    finally:
+        reader.close()
+        watcher.close()
 
 
 def test_a_real_loop_device_comes_and_goes_and_wakes_no_walk(watcher: Process) -> None:
