@@ -4,6 +4,7 @@ One JSON file per claim at <plugin folder>/claims/<boot id>/<uid>.json. A record
 its boot: USB bus numbers move at a reboot, and the kubelet prepares again.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -113,34 +114,57 @@ class Store:
         """The entry of one claim, None when there is none. Raises MachineError when it cannot be read."""
         path = self._path(uid)
         try:
-            known = self._known.get(uid)
-            if known is not None and known[0] == _signature(path.stat()):
-                return known[1]
-            with path.open("rb") as file:
-                signature = _signature(os.fstat(file.fileno()))
-                entry = _entry(uid, file.read())
+            return self._read(uid, path.stat())
         except FileNotFoundError:
             self._known.pop(uid, None)
             return Entry(uid, "aside") if self._path(uid, _ASIDE).exists() else None
         except OSError as error:
             raise MachineError(f"cannot read {path}: {error.strerror}") from error
-        self._known[uid] = (signature, entry)
-        return entry
 
-    def known(self, uid: str) -> Entry | None:
-        """The entry that `read` gave last, the same object as long as its file stays the same."""
-        known = self._known.get(uid)
-        return known[1] if known is not None else None
+    def entries(self) -> list[Entry]:
+        """All entries in the order of their UIDs. An entry whose file stays the same is the same object.
 
-    def entries(self) -> Iterator[Entry]:
-        """All entries in the order of their UIDs. Raises MachineError when the folder cannot be read."""
-        for uid in self.uids():
-            if entry := self.read(uid):
-                yield entry
+        Raises MachineError when the folder or one of its records cannot be read.
+        """
+        found: dict[str, Entry] = {}
+        for uid, end, status in self._files():
+            try:
+                if end == _RECORD:
+                    found[uid] = self._read(uid, status)
+                else:
+                    found.setdefault(uid, Entry(uid, "aside"))
+            except FileNotFoundError:
+                continue  # removed just now
+            except OSError as error:
+                raise MachineError(f"cannot read {self._path(uid)}: {error.strerror}") from error
+        return [found[uid] for uid in sorted(found)]
 
     def uids(self) -> list[str]:
         """The UIDs of all entries, sorted. Raises MachineError when the folder cannot be read."""
         return _uids(names_in(self._folder))
+
+    def _files(self) -> Iterator[tuple[str, str, os.stat_result]]:
+        try:
+            with os.scandir(self._folder) as files:
+                for file in files:
+                    uid, dot, end = file.name.partition(".")
+                    if f"{dot}{end}" in (_RECORD, _ASIDE) and is_uid(uid):
+                        with contextlib.suppress(FileNotFoundError):
+                            yield uid, f"{dot}{end}", file.stat()
+        except FileNotFoundError:
+            return  # nothing was prepared in this boot
+        except OSError as error:
+            raise MachineError(f"cannot read {self._folder}: {error.strerror}") from error
+
+    def _read(self, uid: str, status: os.stat_result) -> Entry:
+        known = self._known.get(uid)
+        if known is not None and known[0] == _signature(status):
+            return known[1]
+        with self._path(uid).open("rb") as file:
+            signature = _signature(os.fstat(file.fileno()))
+            entry = _entry(uid, file.read())
+        self._known[uid] = (signature, entry)
+        return entry
 
     def write(self, record: Record) -> None:
         """Write a record; one set aside for the same claim goes. Needs the lock. Raises MachineError."""

@@ -14,6 +14,7 @@ from common.errors import MachineError
 # A waiter asks again after these times, the last one for ever. The holder keeps the lock for about half a
 # millisecond per claim; flock has no time-out, and a signal cannot end the wait of one thread of many.
 _ASK_AGAIN_S = (0.0002, 0.0005, 0.001, 0.001, 0.002, 0.002, 0.005)
+_LISTEN_S = 0.05  # how long a thread that waits for another of its process does not see a cancellation
 
 
 class LockTimeoutError(MachineError):
@@ -37,8 +38,8 @@ class FileLock:
         """
         start = time.monotonic()
         deadline = start + max(timeout_s, 0.0)
-        if not self._threads.acquire(timeout=max(timeout_s, 0.0)):
-            raise self._too_late(timeout_s)
+        while not self._threads.acquire(timeout=min(max(deadline - time.monotonic(), 0.0), _LISTEN_S)):
+            self._check(deadline, timeout_s, cancelled)
         try:
             with self._ask(deadline, timeout_s, cancelled):
                 yield time.monotonic() - start
@@ -49,19 +50,21 @@ class FileLock:
         tries = 0
         while True:
             if cancelled is not None and cancelled.is_set():
-                raise LockTimeoutError(f"gave up waiting for {self._path}: the call was cancelled")
+                raise LockTimeoutError("gave up: the call was cancelled")
             if file := _take(self._path):
                 return file
-            if time.monotonic() >= deadline:
-                raise self._too_late(timeout_s)
+            self._check(deadline, timeout_s, cancelled)
             time.sleep(_ASK_AGAIN_S[min(tries, len(_ASK_AGAIN_S) - 1)])
             tries += 1
 
-    def _too_late(self, timeout_s: float) -> LockTimeoutError:
-        return LockTimeoutError(
-            f"{self._path} was held by another liken process for all of {timeout_s:.1f} s;"
-            " it is tried again with the next call"
-        )
+    def _check(self, deadline: float, timeout_s: float, cancelled: threading.Event | None) -> None:
+        if cancelled is not None and cancelled.is_set():
+            raise LockTimeoutError(f"gave up waiting for {self._path}: the call was cancelled")
+        if time.monotonic() >= deadline:
+            raise LockTimeoutError(
+                f"{self._path} was held by another liken process for all of {timeout_s:.1f} s;"
+                " it is tried again with the next call"
+            )
 
 
 class LifeLock:

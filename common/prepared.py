@@ -63,12 +63,11 @@ def look(prepared: Prepared) -> list[Claimed]:
     seen: Seen = {}
     facts = facts_or_none(prepared.slots)
     found = []
-    for uid in prepared.store.uids():
-        projection = prepared.projector.compare(uid, seen, facts)
-        if projection.entry is not None:
-            since = moment(prepared.specs.changed_at(uid))
-            devices = tuple(device_presence(one, since) for one in projection.devices)
-            found.append(Claimed(projection.entry, devices, prepared.specs.nodes(uid)))
+    for entry in prepared.store.entries():
+        projection = prepared.projector.compare(entry, seen, facts)
+        since = moment(prepared.specs.changed_at(entry.uid))
+        devices = tuple(device_presence(one, since) for one in projection.devices)
+        found.append(Claimed(entry, devices, prepared.specs.nodes(entry.uid)))
     return found
 
 

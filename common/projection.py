@@ -124,9 +124,9 @@ class Projector:
             self._specs.write(uid, content)
         return projection
 
-    def compare(self, uid: str, seen: Seen, facts: StorageFacts | None = None) -> Projection:
+    def compare(self, entry: Entry, seen: Seen, facts: StorageFacts | None = None) -> Projection:
         """What `project` would find, without writing or locking. `seen` keeps slots for further claims."""
-        return self._compare(uid, self._store.read(uid), seen, facts)[0]
+        return self._compare(entry.uid, entry, seen, facts)[0]
 
     def states(
         self, record: Record, seen: Seen, facts: StorageFacts | None = None

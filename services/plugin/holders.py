@@ -13,10 +13,15 @@ Place = tuple[str, str]  # bus, address
 class Holding(NamedTuple):
     """One device that a claim holds, admin access left out. `place` is None where only the name is known."""
 
-    claim: str
+    entry: Entry
     device: str
     place: Place | None
     variant: str
+
+    @property
+    def claim(self) -> str:
+        record = self.entry.record
+        return f"{record.namespace}/{record.name} ({self.entry.uid})" if record else self.entry.uid
 
 
 def holdings(
@@ -29,16 +34,15 @@ def holdings(
     found: list[Holding] = []
     for entry in entries:
         if entry.record is not None:
-            claim = f"{entry.record.namespace}/{entry.record.name} ({entry.uid})"
             found += [
-                Holding(claim, one.device, (one.bus, one.address), one.variant)
+                Holding(entry, one.device, (one.bus, one.address), one.variant)
                 for one in entry.record.results
                 if not one.adminAccess
             ]
         else:
             for device in sorted(specs.nodes(entry.uid)):
                 place, variant = find(device) or (None, "")
-                found.append(Holding(f"with the UID {entry.uid}", device, place, variant))
+                found.append(Holding(entry, device, place, variant))
     return found
 
 

@@ -1,6 +1,5 @@
 """One pass: every prepared claim is compared with the hardware of now, and what is wrong is written anew."""
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -44,7 +43,7 @@ class Reconciler:
         self._now = now
         self._lock_s = lock_s
         self._last: dict[str, ClaimPresence] = {}
-        self._entries: dict[str, Entry | None] = {}
+        self._entries: dict[str, Entry] = {}
         self._complaints: dict[str, str] = {}
         self._write = False
         self._backstop = False
@@ -61,57 +60,50 @@ class Reconciler:
         """One pass. `write`: False while another reconciler is active. `backstop`: no event caused it.
 
         `records_only`: only records changed since the last pass, so only those are looked at; the hardware
-        tells of its changes itself. `stirred` is asked now and then during the pass: when hardware
-        changes meanwhile, what is gone by now goes first again. Raises MachineError when the records cannot be
+        tells of its changes itself. `stirred` is asked now and then during the pass: when hardware changes
+        meanwhile, what is gone by now goes first again. Raises MachineError when the records cannot be
         listed: then nothing is known and nothing is touched.
         """
         self._write, self._backstop, self.failed = write, backstop, False
-        uids = self._prepared.store.uids()
-        found = self._unchanged(uids) if records_only else {}
-        self._look_at([uid for uid in uids if uid not in found], found, stirred)
+        entries = self._prepared.store.entries()
+        found = self._unchanged(entries) if records_only else {}
+        self._look_at([entry for entry in entries if entry.uid not in found], found, stirred)
         if self._write:
-            self._remove_orphans(uids)
-        claims = [claim for uid in uids if (claim := found[uid]) is not None]
+            self._remove_orphans({entry.uid for entry in entries})
+        claims = [claim for entry in entries if (claim := found[entry.uid]) is not None]
         self._last = {claim.uid: claim for claim in claims}
-        self._entries = {claim.uid: self._prepared.store.known(claim.uid) for claim in claims}
+        self._entries = {entry.uid: entry for entry in entries}
         return Presence(SCHEMA, self._prepared.store.boot, tuple(claims))
 
-    def _unchanged(self, uids: list[str]) -> Found:
-        found: Found = {}
-        for uid in uids:
-            with contextlib.suppress(MachineError):  # told when the claim's turn comes
-                entry = self._prepared.store.read(uid)
-                if uid in self._last and entry is not None and entry is self._entries.get(uid):
-                    found[uid] = self._last[uid]
-        return found
+    def _unchanged(self, entries: list[Entry]) -> Found:
+        known = (entry.uid for entry in entries if entry is self._entries.get(entry.uid))
+        return {uid: self._last[uid] for uid in known if uid in self._last}
 
-    def _look_at(self, uids: list[str], found: Found, stirred: Callable[[], bool]) -> None:
+    def _look_at(self, entries: list[Entry], found: Found, stirred: Callable[[], bool]) -> None:
         """Fill `found` for these claims. With one listing per bus, what is gone is safe before all others."""
-        found |= {uid: self._claim(uid, {}, None) for uid in self._gone(uids)}
-        rest = [uid for uid in uids if uid not in found]
+        found |= {entry.uid: self._claim(entry, {}, None) for entry in self._gone(entries)}
+        rest = [entry for entry in entries if entry.uid not in found]
         seen: Seen = {}
         facts = facts_or_none(self._prepared.slots) if rest else None
         asked_at = time.monotonic()
-        for uid in rest:
+        for entry in rest:
             if time.monotonic() - asked_at >= ASK_EVERY_S:
                 asked_at = time.monotonic()
                 if stirred():
-                    found |= {gone: self._claim(gone, {}, None) for gone in self._gone(uids)}
+                    found |= {gone.uid: self._claim(gone, {}, None) for gone in self._gone(entries)}
                     seen, facts = {}, facts_or_none(self._prepared.slots)
-            if uid not in found:
-                found[uid] = self._claim(uid, seen, facts)
+            if entry.uid not in found:
+                found[entry.uid] = self._claim(entry, seen, facts)
 
-    def _gone(self, uids: list[str]) -> list[str]:
+    def _gone(self, entries: list[Entry]) -> list[Entry]:
         """The claims of which a slot is empty."""
         listed: dict[str, frozenset[str] | None] = {}
-        return [uid for uid in uids if any(self._is_gone(place, listed) for place in self._places(uid))]
-
-    def _places(self, uid: str) -> list[tuple[str, str]]:
-        try:
-            entry = self._prepared.store.read(uid)
-        except MachineError:
-            return []  # told when the claim's turn comes
-        return [(one.bus, one.address) for one in entry.record.results] if entry and entry.record else []
+        return [
+            entry
+            for entry in entries
+            if entry.record is not None
+            and any(self._is_gone((one.bus, one.address), listed) for one in entry.record.results)
+        ]
 
     def _is_gone(self, place: tuple[str, str], listed: dict[str, frozenset[str] | None]) -> bool:
         bus, address = place
@@ -123,10 +115,11 @@ class Reconciler:
         addresses = listed[bus]
         return addresses is not None and address not in addresses
 
-    def _claim(self, uid: str, seen: Seen, facts: StorageFacts | None) -> ClaimPresence | None:
+    def _claim(self, entry: Entry, seen: Seen, facts: StorageFacts | None) -> ClaimPresence | None:
         """The states of one claim, its spec made true. None when it is not prepared any more."""
+        uid = entry.uid
         try:
-            projection = self._prepared.projector.compare(uid, seen, facts)
+            projection = self._prepared.projector.compare(entry, seen, facts)
         except MachineError as error:
             self._fail(uid, error)
             return _unknown(self._last.get(uid), str(error))
@@ -154,9 +147,9 @@ class Reconciler:
             told.info("made right: %s%s", projection.wrote, _words(projection.devices))
         return projection
 
-    def _remove_orphans(self, uids: list[str]) -> None:
+    def _remove_orphans(self, uids: set[str]) -> None:
         """Specs with our prefix that no record and no record set aside belongs to."""
-        for identifier in sorted(set(self._prepared.specs.identifiers()) - set(uids)):
+        for identifier in sorted(set(self._prepared.specs.identifiers()) - uids):
             try:
                 if is_uid(identifier):
                     self._repair(identifier)

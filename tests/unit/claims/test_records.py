@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.claims import NO_BOOT, Entry, Result, Store, is_uid
@@ -156,6 +156,7 @@ def test_a_machine_that_tells_no_boot_has_records_too(tmp_path: Path) -> None:
     assert (tmp_path / "claims" / NO_BOOT / f"{UID}.json").is_file()
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60) | st.from_regex(r"[0-9a-fA-F/.-]{36}", fullmatch=True))
 def test_what_could_leave_the_folder_never_becomes_a_path(text: str) -> None:
     store = Store(Path("/nonexistent"), BOOT_ID)
@@ -166,6 +167,7 @@ def test_what_could_leave_the_folder_never_becomes_a_path(text: str) -> None:
             store.read(text)
 
 
+@settings(deadline=None)
 @given(st.uuids())
 def test_every_uuid_is_one(uid: uuid.UUID) -> None:
     assert is_uid(str(uid))

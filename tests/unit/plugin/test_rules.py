@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
@@ -55,6 +55,7 @@ def test_sockets_of_a_plain_host_need_no_pod() -> None:
     assert names == Names(Path("/p/dra.sock"), Path("/r/liken.sh-reg.sock"))
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=1, max_value=120), st.text(max_size=60))
 def test_a_path_is_never_longer_than_a_socket_may_be(length: int, pod: str) -> None:
     folder = Path("/" + "f" * length)
