@@ -3,8 +3,8 @@
 Limits: k8s.io/api resource/v1 types.go and the API server's validation of ResourceSlices.
 """
 
+import functools
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from common.cluster import Raw
@@ -53,7 +53,7 @@ def allowed(device: Device, driver: str) -> tuple[Raw | None, list[LeftOut]]:
         if problem:
             left_out.append(LeftOut(device.name, name, problem))
         else:
-            attributes[name] = dict(device.attributes[name])
+            attributes[name] = device.attributes[name]
     raw: Raw = {"name": device.name, "attributes": attributes}
     if device.shareable:
         raw["allowMultipleAllocations"] = True
@@ -61,17 +61,20 @@ def allowed(device: Device, driver: str) -> tuple[Raw | None, list[LeftOut]]:
 
 
 def _problem(name: str, attributes: dict[str, AttributeValue], driver: str) -> str:
-    return next(_name_problems(name, attributes, driver), "") or _value_problem(attributes[name])
+    own = name.removeprefix(f"{driver}/")
+    if own != name and own in attributes:
+        return "it is there twice, with and without the driver's own domain"
+    return _name_problem(name) or _value_problem(attributes[name])
 
 
-def _name_problems(name: str, attributes: dict[str, AttributeValue], driver: str) -> Iterator[str]:
+@functools.lru_cache(maxsize=256)  # a handful of names, on every device
+def _name_problem(name: str) -> str:
     domain, slash, identifier = name.rpartition("/")
     if len(identifier) > MAX_IDENTIFIER or not _IDENTIFIER.fullmatch(identifier):
-        yield f"its name is no C identifier of at most {MAX_IDENTIFIER} characters"
+        return f"its name is no C identifier of at most {MAX_IDENTIFIER} characters"
     if slash and (len(domain) > MAX_DOMAIN or not _SUBDOMAIN.fullmatch(domain)):
-        yield f"its domain is no DNS subdomain of at most {MAX_DOMAIN} characters"
-    if slash and domain == driver and identifier in attributes:
-        yield "it is there twice, with and without the driver's own domain"
+        return f"its domain is no DNS subdomain of at most {MAX_DOMAIN} characters"
+    return ""
 
 
 def _value_problem(value: AttributeValue) -> str:
