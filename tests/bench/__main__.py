@@ -1,0 +1,54 @@
+"""`make bench`: figures and ratios of this machine, never a verdict. `--only walk` measures one section."""
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.bench import calls, idle, plugging, publisher, starting, walking
+from tests.bench.table import Row, save, text
+
+SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
+    "walk": walking.measure,
+    "start": starting.measure,
+    "plug": plugging.measure,
+    "calls": calls.measure,
+    "slices": publisher.measure,
+    "idle": idle.measure,
+}
+OUTPUT = Path("dist/bench.json")
+
+
+def machine() -> str:
+    """What these figures were measured on."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return (
+        f"{os.cpu_count()} x {model}, Linux {platform.release()}, Python {platform.python_version()},"
+        f" load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", choices=sorted(SECTIONS), action="append")
+    asked = parser.parse_args()
+    where = machine()
+    print(where, flush=True)
+    rows: list[Row] = []
+    for name in asked.only or SECTIONS:
+        begin = time.monotonic()
+        found = list(SECTIONS[name]())
+        rows += found
+        print(f"\n{text(found)}\n({name}: {time.monotonic() - begin:.0f} s)", flush=True)
+    save(rows, where, OUTPUT)
+    print(f"\nall figures as JSON: {OUTPUT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The four services on a played machine, with an API server that answers at once, for measuring."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.services.api_stand_in import ApiStandIn
+from tests.services.kubelet_stand_in import Claim
+from tests.services.machine import PlayedMachine
+from tests.services.played_node import NODE
+
+DEFAULT_SETTLE_S = 1.0
+
+
+class MeasuredNode(PlayedMachine):
+    """A played machine whose services talk to an API server over HTTP; `root` plays another tree."""
+
+    def __init__(self, run: Path, adapters: int, root: Path | None = None) -> None:
+        super().__init__(run, adapters)
+        self.api = ApiStandIn()
+        self.api.start()
+        self.api.store.add_node(NODE)
+        self._kubeconfig = self.api.kubeconfig(run / "kubeconfig")
+        self._root = root
+
+    def environment(self) -> dict[str, str]:
+        more = {
+            "LIKEN_CLUSTER": "kubernetes",
+            "KUBECONFIG": str(self._kubeconfig),
+            "LIKEN_SETTLE": str(DEFAULT_SETTLE_S),
+        }
+        if self._root:
+            more |= {"LIKEN_ROOT": str(self._root)}
+        return super().environment() | more
+
+    def put_claim(self, claim: Claim, status: object) -> None:
+        self.api.store.add_claim(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+                "status": status,
+            }
+        )
+
+    def offered(self) -> set[str]:
+        with self.api.store.changed:
+            slices = list(self.api.store.slices.values())
+        return {device["name"] for each in slices for device in each["spec"].get("devices", ())}
+
+    def close(self) -> None:
+        super().close()
+        self.api.stop()
+
+
+@contextmanager
+def node(adapters: int, root: Path | None = None, services: Sequence[str] = ()) -> Iterator[MeasuredNode]:
+    """A node with all services (or `services`) ready; everything is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir="/tmp"))
+    measured = MeasuredNode(folder, adapters, root)
+    try:
+        for process in [
+            measured.launch(each) for each in services or ("watcher", "publisher", "plugin", "reconciler")
+        ]:
+            process.wait_ready()
+        yield measured
+    finally:
+        measured.close()
+        shutil.rmtree(folder, ignore_errors=True)

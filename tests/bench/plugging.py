@@ -1,0 +1,129 @@
+"""From a kernel event to what follows: the safe spec, the slice."""
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from tests.bench.node import DEFAULT_SETTLE_S, MeasuredNode, node
+from tests.bench.table import Row, spread
+from tests.services.machine import address, device
+from tests.waiting import eventually
+
+ADAPTERS = 30
+REMOVALS = 100
+PLUGS = 8
+LOAD_CALLERS = 4
+
+
+def measure() -> Iterator[Row]:
+    with node(ADAPTERS) as played:
+        played.prepare(range(1, ADAPTERS + 1))
+        yield from _removals(played, "30 claims, quiet")
+        with _load(played):
+            yield from _removals(
+                played, f"30 claims, {LOAD_CALLERS} callers prepare and unprepare all the time"
+            )
+        yield from _plugs(played)
+
+
+def _removals(played: MeasuredNode, how: str) -> Iterator[Row]:
+    taken = []
+    for turn in range(REMOVALS):
+        number = turn % (ADAPTERS // 2) + 1
+        path = played.spec_path(played.claims[number])
+        sent = played.unplug(number)
+        taken.append(_safe_at(path) - sent.at)
+        played.plug(number)
+        eventually(partial(played.is_right, number), 10, "the spec is back", step_s=0.002)
+    middle, high, worst = spread(taken)
+    yield Row("Hot-plug", f"remove event to safe spec, p50 ({how})", middle, "ms")
+    yield Row(
+        "Hot-plug", f"remove event to safe spec, p99 ({how})", high, "ms", f"worst {worst:.0f} ms", "50 ms"
+    )
+
+
+def _safe_at(path: Path) -> float:
+    """When the spec names nodes that do not exist; a read costs 0.1 ms, which is in the figure."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        nodes = [
+            each["path"]
+            for one in json.loads(path.read_text())["devices"]
+            for each in one["containerEdits"]["deviceNodes"]
+        ]
+        if all(each.startswith("/dev/liken.sh/") for each in nodes):
+            return time.monotonic()
+        time.sleep(0.0005)
+    raise TimeoutError(f"{path} never became safe")
+
+
+class _load:  # noqa: N801 - a context manager, read as a word
+    """Callers that prepare and unprepare claims on the second half of the adapters, without a pause."""
+
+    def __init__(self, played: MeasuredNode) -> None:
+        self._played = played
+        self._end = threading.Event()
+        self._threads = [threading.Thread(target=self._call, args=(each,)) for each in range(LOAD_CALLERS)]
+
+    def __enter__(self) -> "_load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _call(self, caller: int) -> None:
+        claim = self._played.claims[ADAPTERS - caller]
+        while not self._end.is_set():
+            self._played.kubelet.unprepare(claim)
+            self._played.kubelet.prepare(claim)
+
+
+def _shows(played: MeasuredNode, number: int, wanted: bool) -> bool:
+    return (device(number) in played.offered()) is wanted
+
+
+def _plugs(played: MeasuredNode) -> Iterator[Row]:
+    gone: list[float] = []
+    back: list[float] = []
+    for number in range(1, PLUGS + 1):
+        for wanted, taken in ((False, gone), (True, back)):
+            played.player.plug(address(number)) if wanted else played.player.unplug(address(number))
+            last = time.monotonic()
+            eventually(
+                partial(_shows, played, number, wanted),
+                20,
+                "the slice follows",
+                step_s=0.001,
+            )
+            taken.append(time.monotonic() - last - DEFAULT_SETTLE_S)
+    promise = "100 ms plus the walk"
+    yield Row(
+        "Hot-plug",
+        "settled burst to slice applied, unplug",
+        statistics.median(gone) * 1000,
+        "ms",
+        promise=promise,
+    )
+    yield Row(
+        "Hot-plug",
+        "settled burst to slice applied, plug",
+        statistics.median(back) * 1000,
+        "ms",
+        promise=promise,
+    )
+    writes = [seen for seen in played.api.log if seen.verb == "apply" and seen.status < 300]
+    sizes = [seen.bytes_in for seen in writes[-PLUGS:]]
+    yield Row(
+        "Hot-plug",
+        f"bytes sent to the API server per change, {ADAPTERS} devices",
+        statistics.median(sizes),
+        "bytes",
+    )
