@@ -148,7 +148,7 @@ class Store:
             with os.scandir(self._folder) as files:
                 for file in files:
                     uid, dot, end = file.name.partition(".")
-                    if f"{dot}{end}" in (_RECORD, _ASIDE) and is_uid(uid):
+                    if f"{dot}{end}" in (_RECORD, _ASIDE) and (uid in self._known or is_uid(uid)):
                         with contextlib.suppress(FileNotFoundError):
                             yield uid, f"{dot}{end}", file.stat()
         except FileNotFoundError:

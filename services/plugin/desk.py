@@ -160,14 +160,13 @@ class Desk:
 
     def _give_back(self, asked: ClaimName, devices: list[str]) -> None:
         """Bind the drivers of those USB devices again that no other claim holds. Never raises."""
-        if not devices:
-            return
         try:
-            held = self._held(asked.uid)
+            unbound = [device for device in devices if "" in self._slots.drivers(device).values()]
+            held = self._held(asked.uid) if unbound else []
         except MachineError as error:
             claim_log(log, *asked).warning("no driver is bound again: %s", error)
             return
-        self._rebinder.rebind([device for device in devices if not is_held(device, held)])
+        self._rebinder.rebind([device for device in unbound if not is_held(device, held)])
 
     def _answer(self, uid: str, result: Result) -> Prepared:
         cdi_id = self._specs.device_id(uid, result.device)
