@@ -3,6 +3,7 @@
 0: done. 1: refused or not found. 2: wrong usage. 130: interrupted.
 """
 
+import io
 import os
 import sys
 
@@ -15,6 +16,9 @@ from services.console.output import complain
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter is no error
     sys.exit(run(sys.argv[1:]))
 
 

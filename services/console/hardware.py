@@ -51,11 +51,15 @@ def _environment(root: Path | None, folder: Path | None) -> Mapping[str, str]:
     return {**os.environ, **state.read().environment}
 
 
-def look(root: Path | None, folder: Path | None = None, node: str | None = None) -> Inventory:
-    """One walk. `node`: the name to publish under; by default this machine's."""
-    with opened(root, folder) as (tree, machine, settings):
-        taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return walk(tree, machine, node or settings.node_name, taken)
+def look(root: Path | None, folder: Path | None = None) -> Inventory:
+    """One walk over the machine that `opened` gives."""
+    with opened(root, folder) as machine:
+        return _walk(machine, machine.settings.node_name)
+
+
+def _walk(machine: Opened, node: str) -> Inventory:
+    taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return walk(machine.tree, machine.machine, node, taken)
 
 
 def devices(root: Path | None, folder: Path | None, output: Format) -> None:
@@ -76,9 +80,10 @@ def slices(root: Path | None, folder: Path | None, node: str | None, output: For
     from services.publisher.slices import devices_of
     from services.publisher.slices import slices as wanted
 
-    settings = read_settings(None, os.environ | ({"NODE_NAME": node} if node else {}))
-    inventory = look(root, folder, settings.node_name)
-    made = wanted(inventory, settings.node_name, driver=settings.driver)
+    named = read_settings(None, {**os.environ, "NODE_NAME": node}).node_name if node is not None else None
+    with opened(root, folder) as machine:
+        inventory = _walk(machine, named or machine.settings.node_name)
+    made = wanted(inventory, inventory.node, driver=machine.settings.driver)
 
     def table(_wide: bool) -> None:
         rows = [
