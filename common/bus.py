@@ -43,7 +43,7 @@ TOPOLOGY: tuple[Topic, ...] = (
 )
 _TOPICS = {topic.name: topic for topic in TOPOLOGY}
 
-HIGH_WATER_MARK = 1000  # messages, on each side; the tick topics fill it, at 100 per second at the most
+HIGH_WATER_MARK = 256  # messages, on each side: seconds of ticks at 100 per second, some MB of inventories
 RECONNECT_MS = 50  # doubled at each failure up to
 RECONNECT_MAX_MS = 500  # ... this: at a steady 0.1 s a sender that is not there costs 34 ms CPU per minute
 MAX_SOCKET_PATH = 107  # bytes; struct sockaddr_un, unix(7)
@@ -121,9 +121,13 @@ def make_folder(bus_dir: Path) -> None:
         if bus_dir.stat().st_mode & 0o077:
             bus_dir.chmod(0o700)
     except OSError as error:
-        raise RequestError(
-            f"cannot make {bus_dir}: {error.strerror}; set LIKEN_RUN to a folder that this user can write"
-        ) from error
+        raise _unusable(bus_dir, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> RequestError:
+    return RequestError(
+        f"cannot use {folder}: {error.strerror}; set LIKEN_RUN to a folder that this user can write"
+    )
 
 
 class BusSender:
@@ -224,8 +228,14 @@ def _file(socket: zmq.Socket[bytes]) -> int:
 
 
 def _own(path: Path, service: Service) -> IO[bytes]:
-    """Hold `path` for the life of this process. Raises MachineError when another process holds it."""
-    file = path.open("ab")
+    """Hold `path` for the life of this process.
+
+    Raises RequestError when it cannot be made, MachineError when another process holds it.
+    """
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise _unusable(path.parent, error) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -262,6 +272,7 @@ class BusReader:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = threading.Lock()
         self._closed = False
+        self._flooded = False
         self._files = select.epoll()
         for file in (_file(self._socket), _file(self._monitor), self._wake):
             self._files.register(file, select.EPOLLIN)
@@ -321,6 +332,8 @@ class BusReader:
                 newest[topic.decode(errors="replace")] = payload
                 count += 1
         if count >= HIGH_WATER_MARK:
+            self._flooded = True
+        elif self._flooded:
             self._ask_again()
         return [
             Message(topic, newest[topic] if _TOPICS[topic].kind == "state" else None)
@@ -329,7 +342,9 @@ class BusReader:
         ]
 
     def _ask_again(self) -> None:
-        # a full queue drops what comes last, and the last is what counts: a new subscription brings it
+        # a full queue drops what comes last, and the last is what counts: a new subscription brings it, now
+        # that there is room again
+        self._flooded = False
         for topic in self._topics:
             self._socket.setsockopt(zmq.UNSUBSCRIBE, topic.encode())
             self._socket.setsockopt(zmq.SUBSCRIBE, topic.encode())

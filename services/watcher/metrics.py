@@ -47,7 +47,10 @@ class Metrics:
             "liken_storage_known", "1 when it is known which disks the machine needs.", registry=registry
         )
         self._devices = Gauge(
-            "liken_devices", "Devices that can be claimed, by class.", ["class"], registry=registry
+            "liken_inventory_devices",
+            "Devices of the last inventory, by class.",
+            ["class"],
+            registry=registry,
         )
         self._unclaimed = Gauge(
             "liken_unclaimed", "Hardware without a driver, by bus.", ["bus"], registry=registry

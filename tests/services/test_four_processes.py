@@ -77,6 +77,32 @@ def test_a_flapping_device_is_walked_for_and_ends_true(running: Running) -> None
     assert machine.given(machine.claims[5]) == {device(5): machine.nodes(5)}
 
 
+def test_a_device_that_resets_for_ever_costs_no_more_than_one_write_per_burst(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = running.machine
+    watcher, publisher = running.processes["watcher"], running.processes["publisher"]
+    applied = 'liken_slice_writes_total{outcome="applied"}'
+    walks, writes = watcher.metric("liken_walk_seconds_count"), publisher.metric(applied)
+    memory = {service: process.memory_kib() for service, process in running.processes.items()}
+    begin = time.monotonic()
+    for _ in range(100):
+        machine.unplug(9)
+        machine.plug(9)
+    took = time.monotonic() - begin
+    machine.all_is_well(ADAPTERS)
+    walks, writes = watcher.metric("liken_walk_seconds_count") - walks, publisher.metric(applied) - writes
+    grown = {
+        service: process.memory_kib() - memory[service] for service, process in running.processes.items()
+    }
+    with capsys.disabled():
+        print(f"\n  100 resets in {took:.1f} s: {walks:.0f} walks, {writes:.0f} writes; KiB grown: {grown}")
+    assert writes <= walks
+    assert walks <= 2 + (took + 2 * SETTLE_S) / SETTLE_S
+    assert max(grown.values()) < 8 * 1024
+    assert machine.given(machine.claims[9]) == {device(9): machine.nodes(9)}
+
+
 def test_bad_claims_of_a_call_fail_with_a_sentence_and_the_good_one_is_prepared(running: Running) -> None:
     machine = running.machine
     good = machine.claim(device(31))
@@ -171,3 +197,21 @@ def test_all_four_are_healthy_and_end_by_themselves(running: Running) -> None:
     running.processes |= running.machine.start_all()
     running.machine.registered()
     running.machine.all_is_well(ADAPTERS)
+
+
+def test_a_disk_that_the_host_mounts_is_taken_from_its_claim_at_once(run_dir: Path) -> None:
+    machine = PlayedMachine(run_dir, 1)
+    stick = machine.machine.usb("1-2")
+    interface = machine.machine.interface(stick, 0, driver="usb-storage", usb_class="08")
+    disk = machine.machine.scsi_disk(interface, "sda")
+    withheld = {device(2): {f"/dev/liken.sh/withheld/{device(2)}"}}
+    try:
+        machine.start_all()
+        machine.prepare([2])
+        claim = machine.claims[2]
+        assert "/dev/sda" in machine.given(claim)[device(2)]
+        machine.machine.mount(disk)
+        eventually(lambda: machine.given(claim) == withheld, 5, "the spec is safe")
+        eventually(lambda: machine.published() == {device(1)}, 5, "the slice follows")
+    finally:
+        machine.close()

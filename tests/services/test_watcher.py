@@ -108,7 +108,7 @@ def test_at_start_the_machine_is_on_the_bus(watcher: Watcher) -> None:
     inventory = watcher.inventory(lambda _: True)
     assert (names(inventory), inventory.node) == ([ADAPTER], "n1")
     process.wait_ready()
-    assert process.metric('liken_devices{class="vendor-specific"}') == 1
+    assert process.metric('liken_inventory_devices{class="vendor-specific"}') == 1
     assert process.metric("liken_storage_known") == 1
     assert time.time() - process.metric("liken_inventory_timestamp_seconds") < 30
     assert process.stop() == 0

@@ -143,11 +143,11 @@ def test_metrics_count_devices_by_class_and_unclaimed_hardware_by_bus() -> None:
     )
     rig.result = lambda: found
     rig.watch.walk_once(0.0)
-    assert rig.value("liken_devices", **{"class": "hid"}) == 2
-    assert rig.value("liken_devices", **{"class": "audio"}) == 1
+    assert rig.value("liken_inventory_devices", **{"class": "hid"}) == 2
+    assert rig.value("liken_inventory_devices", **{"class": "audio"}) == 1
     assert rig.value("liken_unclaimed", bus="pci") == 1
     assert rig.value("liken_storage_known") == 0
     rig.result = lambda: EMPTY
     rig.watch.walk_once(0.0)
-    assert rig.value("liken_devices", **{"class": "hid"}) is None
+    assert rig.value("liken_inventory_devices", **{"class": "hid"}) is None
     assert rig.value("liken_storage_known") == 1
