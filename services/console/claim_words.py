@@ -31,7 +31,7 @@ def explain_claim(what: str, machine: Opened, lookup: Lookup) -> list[Answer]:
     answers = []
     for entry in store.entries():
         if what in _names(entry):
-            states = projector.compare(entry.uid, {}).devices
+            states = projector.compare(entry, {}).devices
             answers += [_answer(entry, state, lookup) for state in states]
     return answers
 
