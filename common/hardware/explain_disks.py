@@ -6,10 +6,12 @@ from collections import defaultdict
 from common.hardware import explain_words as words
 from common.hardware.delivery import natural
 from common.hardware.policy import ALONG
-from common.hardware.storage import UNDECLARED, UNKNOWN
+from common.hardware.storage import BLOCKLESS, UNDECLARED, UNKNOWN
 from common.inventory import Inventory, Withheld
 
 _PARTITION = re.compile(r"(?<=[a-z])\d+$|(?<=\d)p\d+$")  # sda1, nvme0n1p2, mmcblk0p1
+
+_NOT_SEEN = {UNDECLARED, UNKNOWN, BLOCKLESS}  # details that name no user of a disk
 
 
 def disk_words(inventory: Inventory, entries: list[Withheld]) -> tuple[str, tuple[str, ...]]:
@@ -17,12 +19,17 @@ def disk_words(inventory: Inventory, entries: list[Withheld]) -> tuple[str, tupl
     used = [entry for entry in entries if _is_in_use(entry)]
     if used:
         return f"carries {_disks(used, entries)}, which this machine uses: {used[0].detail}", ()
-    disks = _disks([entry for entry in entries if not _goes_along(entry)], entries)
+    own = [entry for entry in entries if not _goes_along(entry)]
+    if not own:
+        return f"is withheld with its disk: {entries[0].detail.removeprefix(f'{ALONG}: ')}", ()
+    disks = _disks(own, entries)
     if any(entry.detail == UNKNOWN for entry in entries):
         return (
             f"carries {disks}, and which disks this machine needs is unknown: {inventory.facts.reason}",
             ("let liken read the host's mount table: proc/1/mountinfo below LIKEN_HOST_PROC",),
         )
+    if any(entry.detail == BLOCKLESS for entry in entries):
+        return f"has {disks}, which {words.BLOCKLESS}", ()
     return f"carries {disks}, {words.UNDECLARED}", words.roles_advice(disks_in_use(inventory))
 
 
@@ -39,7 +46,7 @@ def disks_in_use(inventory: Inventory) -> tuple[str, ...]:
 
 
 def _is_in_use(entry: Withheld) -> bool:
-    return entry.reason == "storage" and not _goes_along(entry) and entry.detail not in {UNDECLARED, UNKNOWN}
+    return entry.reason == "storage" and not _goes_along(entry) and entry.detail not in _NOT_SEEN
 
 
 def _goes_along(entry: Withheld) -> bool:

@@ -57,6 +57,7 @@ USB = {
 }
 ROOT_HUB = "is a root hub, a part of the USB controller: structure, never offered itself"
 UNCONFIGURED = "has no interfaces at the moment, so there is nothing to drive"
+BLOCKLESS = "reaches a disk that has no block device now, so nothing tells whether the machine needs it"
 NO_NODES = "and no device node that a claim could deliver"
 KNOWN_WORDS = (
     "give a name from liken devices, a path below /dev, a bus address such as 0000:00:02.0 or 1-4, or a claim"

@@ -20,7 +20,7 @@ from common.hardware.model import (
 from common.hardware.names import variant_label
 
 ALONG = "goes with the disk"  # how the detail of a node begins that is withheld for another node's sake
-DISK_KINDS = frozenset({"block", "nvme", "nvme-generic"})
+DISK_KINDS = frozenset({"block", "nvme", "nvme-generic", "scsi_generic"})
 _RESERVED_VARIANTS = frozenset({"", "display"})  # a companion of a kind called so would take another's name
 
 
@@ -156,14 +156,15 @@ def _without_disks(
     """A device with a disk that must not be offered is withheld whole."""
     remaining, withheld = [], []
     for offer in offers:
+        refused = delivery.refused if any(node.kind in DISK_KINDS for node in offer.nodes) else ""
         details = [situation.disks[node.path] for node in offer.nodes if node.path in situation.disks]
-        if delivery.refused and any(node.kind in DISK_KINDS for node in offer.nodes):
-            details.append(delivery.refused)
+        details = [refused] if refused else details
         if not details:
             remaining.append(offer)
             continue
         for node in offer.nodes:
-            detail = situation.disks.get(node.path) or f"{ALONG}: {details[0]}"
+            own = "" if refused else situation.disks.get(node.path, "")
+            detail = own or f"{ALONG}: {details[0]}"
             withheld.append(HeldNode(node, "storage", detail))
     return remaining, withheld
 

@@ -16,7 +16,10 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")  # how mountinfo and swaps write blanks; p
 _OPTICAL = re.compile(r"sr\d+")
 _CARD = re.compile(r"mmcblk\d+")
 
+_SCSI_DISKS = frozenset({"", "0", "14"})  # peripheral device types of SPC; an unreadable one may be a disk
+
 UNDECLARED = "not declared spare"
+BLOCKLESS = "its disk has no block device now that spec.storage.roles could name"
 UNKNOWN = "it cannot be told whether the machine uses it"
 
 
@@ -176,18 +179,17 @@ def _unescape(text: bytes) -> bytes:
 def withheld_disks(
     tree: Tree, facts: StorageFacts, hardware: Hardware, nodes: Iterable[Node]
 ) -> dict[str, str]:
-    """For each disk node of `hardware` that must not be offered: its path and why.
-
-    An NVMe controller without a namespace counts as a disk: its node makes and destroys namespaces.
-    """
+    """For each disk node of `hardware` that must not be offered: its path and why."""
     nodes = tuple(nodes)
     disks = [node for node in nodes if node.kind == "block"]
-    if not disks:
-        bare = [node for node in nodes if node.kind in {"nvme", "nvme-generic"}]
-        detail = _undeclared(tree, facts, hardware, bare[0]) if bare else ""
-        return {node.path: detail for node in bare} if detail else {}
-    busy = {node.directory: in_use(tree, facts, node) for node in disks}
     found = {}
+    for node in _blockless(tree, nodes, disks):
+        detail = _undeclared(tree, facts, hardware, node)
+        if not detail and not _removable(tree, hardware, node):
+            detail = BLOCKLESS
+        if detail:
+            found[node.path] = detail
+    busy = {node.directory: in_use(tree, facts, node) for node in disks}
     for node in disks:
         detail = (
             busy[node.directory]
@@ -197,6 +199,24 @@ def withheld_disks(
         )
         if detail:
             found[node.path] = detail
+    return found
+
+
+def _blockless(tree: Tree, nodes: Iterable[Node], disks: list[Node]) -> list[Node]:
+    """Nodes that reach a disk which has no block device now, so that no declaration can name it.
+
+    An NVMe controller without a namespace makes and destroys namespaces. An sg node still reaches a SCSI disk
+    whose driver was unbound, and the members of a RAID that the controller hides from the disk driver.
+    """
+    found = []
+    for node in nodes:
+        if node.kind in {"nvme", "nvme-generic"} and not disks:
+            found.append(node)
+        elif node.kind == "scsi_generic":
+            target = node.directory.rpartition("/")[0].removesuffix("/scsi_generic")
+            of_disk = any(disk.directory.startswith(f"{target}/") for disk in disks)
+            if not of_disk and tree.text(f"{target}/type") in _SCSI_DISKS:
+                found.append(node)
     return found
 
 

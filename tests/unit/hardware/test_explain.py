@@ -99,6 +99,22 @@ def test_a_spare_disk_beside_one_in_use_is_not_called_used(machine: MachineBuild
     )
 
 
+def test_an_sg_node_of_a_disk_without_driver_says_that_nothing_can_be_told(machine: MachineBuilder) -> None:
+    machine.remove(machine.scsi_disk(machine.pci("0000:00:17.0", driver="ahci"), "sda"))
+    declared = Machine(roles=frozenset())
+    assert "has no block device now" in ask(machine, "/dev/sg0", declared).why
+
+
+def test_a_namespace_with_two_paths_is_given_as_the_reason(machine: MachineBuilder) -> None:
+    subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys3"
+    for number, address in ((5, "0000:01:00.0"), (6, "0000:02:00.0")):
+        controller = machine.nvme(machine.pci(address, driver="nvme"), number, namespace=False)
+        machine.link(f"{subsystem}/nvme{number}", controller)
+    machine.disk(subsystem, "nvme3n1", folder="")
+    answer = ask(machine, "0000:01:00.0", Machine(roles=frozenset()))
+    assert answer.why == "0000:01:00.0 is withheld with its disk: nvme3n1 has paths on two PCI functions"
+
+
 def test_a_placeholder_says_what_it_stands_for(machine: MachineBuilder) -> None:
     machine.interface(machine.usb("1-4"), 0)
     answer = ask(machine, "/dev/liken.sh/absent/usb-1-4")

@@ -218,10 +218,32 @@ def test_an_nvme_controller_goes_with_its_namespace(machine: MachineBuilder) -> 
     assert sorted(kept(machine, SPARE)) == ["ng0n1", "nvme0", "nvme0n1", "nvme0n1p1"]
 
 
-def test_an_nvme_controller_without_namespaces_is_not_offered_undeclared(machine: MachineBuilder) -> None:
+def test_an_nvme_controller_is_never_offered_without_a_namespace(machine: MachineBuilder) -> None:
     machine.nvme(machine.pci("0000:04:00.0", driver="nvme"), 0, namespace=False)
     assert offered(machine) == {}
-    assert offered(machine, SPARE) == {"pci-0000-04-00-0": ["nvme0"]}
+    assert offered(machine, SPARE) == {}
+
+
+@pytest.mark.parametrize("declared", [NOTHING, SPARE])
+def test_a_disk_whose_driver_was_unbound_is_not_offered_through_its_sg_node(
+    machine: MachineBuilder, declared: Machine
+) -> None:
+    machine.remove(internal(machine))
+    assert offered(machine, declared) == {}
+    assert kept(machine, declared) == {"bsg/0:0:0:0": "hba", "sg0": "storage"}
+
+
+def test_an_enclosure_has_no_disk_behind_its_sg_node(machine: MachineBuilder) -> None:
+    controller = machine.pci("0000:05:00.0", driver="mpt3sas")
+    target = machine.device(f"{controller}/host9/target9:0:0", "9:0:0:0", "scsi", "ses", {"type": "13\n"})
+    machine.node(target, "scsi_generic", "sg7")
+    assert offered(machine) == {"pci-0000-05-00-0": ["sg7"]}
+
+
+def test_a_usb_disk_whose_driver_was_unbound_keeps_its_other_nodes(machine: MachineBuilder) -> None:
+    machine.remove(stick(machine))
+    (nodes,) = offered(machine).values()
+    assert [node for node in nodes if node.startswith("sg")]
 
 
 def test_a_graphics_card_stays_when_disks_are_unknown(machine: MachineBuilder) -> None:
