@@ -10,6 +10,7 @@ import fcntl
 import functools
 import os
 import select
+import struct
 import threading
 import time
 from collections.abc import Hashable, Iterable
@@ -18,7 +19,6 @@ from typing import IO, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from common.errors import MachineError, RequestError
 from common.inventory import SCHEMA
@@ -53,6 +53,8 @@ _LOST = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
     zmq.EVENT_HANDSHAKE_FAILED_AUTH,
 }
+# event and value, zmq_socket_monitor(3); pyzmq's own parser would load asyncio
+_MONITOR_HEAD = struct.Struct("=HI")
 _FOUND = zmq.EVENT_HANDSHAKE_SUCCEEDED
 
 T = TypeVar("T")
@@ -353,11 +355,12 @@ class BusReader:
         changed = False
         with contextlib.suppress(zmq.Again):
             while True:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.DONTWAIT))
-                sender = self._places.get(event["endpoint"].decode())
-                if sender and (event["event"] == _FOUND or event["event"] in _LOST):
+                head, endpoint = self._monitor.recv_multipart(zmq.DONTWAIT)
+                event, _value = _MONITOR_HEAD.unpack(head)
+                sender = self._places.get(endpoint.decode())
+                if sender and (event == _FOUND or event in _LOST):
                     changed = True
-                    self._connected[sender] = event["event"] == _FOUND
+                    self._connected[sender] = event == _FOUND
         return changed
 
     def _take_wakes(self) -> bool:
