@@ -28,6 +28,7 @@ def run(folder: Path | None, root: Path | None, environ: Mapping[str, str] = os.
         for service, each in settings.items():
             check_port(service, each.metrics_addr)
         if root is not None and root != Path("/"):
+            say(f"lays out {root} in {state.machine}")
             lay_out(root, state.machine)
         _check_machine_file(settings["watcher"])
         told = environment(state, root, environ)
