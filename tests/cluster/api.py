@@ -139,9 +139,10 @@ class Api:
         self.delete(kind, name, namespace, grace_s)
         eventually(lambda: self.find(kind, name, namespace) is None, 40, f"{kind} {name} is gone")
 
-    def delete_all(self, kind: str, namespace: str = "") -> None:
+    def delete_all(self, kind: str, namespace: str = "", grace_s: int | None = None) -> None:
         for thing in self.list(kind, namespace):
-            self.delete(kind, thing["metadata"]["name"], thing["metadata"].get("namespace", ""), grace_s=0)
+            meta = thing["metadata"]
+            self.delete(kind, meta["name"], meta.get("namespace", ""), grace_s)
 
     def _object(
         self, method: str, path: str, body: Object | None = None, content: str = "application/json"

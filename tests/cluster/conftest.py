@@ -5,13 +5,20 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.accounts import install, node_token
 from tests.cluster.binaries import UnavailableError
 from tests.cluster.control_plane import HOST_ADDRESS, SERVICE_ADDRESS, ControlPlane
 from tests.cluster.covers import cover
+from tests.cluster.node import Worker
+from tests.cluster.objects import DEPLOY, MANIFESTS, load
+from tests.cluster.played import PlayedMachine
+from tests.cluster.services import Services
+from tests.waiting import eventually
 
 MARK = "LIKEN_CLUSTER_INSIDE"
 NETWORK = (
@@ -56,6 +63,53 @@ def oldest(folder: Path) -> Iterator[ControlPlane]:
     plane = _started(ControlPlane(folder / "oldest", versions[-1], port=6444), controllers=False)
     yield plane
     plane.stop()
+
+
+@pytest.fixture(scope="session")
+def worker(control_plane: ControlPlane, folder: Path) -> Iterator[Worker]:
+    """A real node of the newest cluster, with the DeviceClasses of the tests."""
+    shipped = DEPLOY / "examples/deviceclasses.yaml"
+    for path in (shipped, MANIFESTS / "classes.yaml", MANIFESTS / "node-claims.yaml"):
+        for thing in load(path):
+            control_plane.api.apply(thing)
+    worker = Worker(control_plane, folder / "worker")
+    try:
+        worker.start()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    yield worker
+    worker.stop()
+
+
+@pytest.fixture(scope="session")
+def machine(folder: Path) -> PlayedMachine:
+    """What the real node seems to have: a card, and two functions with nodes of this machine."""
+    machine = PlayedMachine(folder / "machine")
+    machine.add_gpu()
+    machine.add_hidraw("0000:00:05.0", 5, "loop5")
+    machine.add_hidraw("0000:00:06.0", 6, "zram0")
+    return machine
+
+
+@pytest.fixture(scope="session")
+def liken(
+    control_plane: ControlPlane, worker: Worker, machine: PlayedMachine, folder: Path
+) -> Iterator[Services]:
+    """Our four processes on the real node, with its slice published and the plugin registered."""
+    install(control_plane)
+    config = control_plane.token_config("worker", node_token(control_plane.api, worker.name))
+    services = Services(folder / "liken", machine, worker.name, config).start()
+    try:
+        eventually(partial(_serves, services, worker), 40, "our driver serves the node", step_s=0.05)
+        yield services
+    finally:
+        services.stop()
+
+
+def _serves(services: Services, worker: Worker) -> bool:
+    services.check_alive()
+    published = worker.api.find("ResourceSlice", f"{worker.name}-liken.sh") is not None
+    return published and bool(services.said("plugin", "registered"))
 
 
 def _started(plane: ControlPlane, controllers: bool = True) -> ControlPlane:

@@ -159,6 +159,8 @@ def kubelet_config(folder: Path, socket: Path, ca: str) -> Object:
         "podLogsDir": f"{folder}/pods.log",
         "volumePluginDir": f"{folder}/volume-plugins",
         "registerNode": True,
+        # how soon a pod is tried again whose devices could not be prepared; by default after 60 to 90 s
+        "syncFrequency": "10s",
         "serializeImagePulls": False,
         "shutdownGracePeriod": "0s",
     }

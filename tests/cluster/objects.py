@@ -36,7 +36,7 @@ def container(name: str = "main", script: str = "", request: str | None = "") ->
         "name": name,
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
-        "command": ["sh", "-c", f"{script or 'true'}; exec sleep 100000"],
+        "command": ["sh", "-c", f"trap 'exit 0' TERM; {script or 'true'}; sleep 100000 & wait"],
         "resources": {"claims": claims},
     }
 
@@ -53,7 +53,8 @@ def pod(
     """A pod whose claim `gpu` is made from a template, or is the claim named."""
     source = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
     spec: Object = {
-        "terminationGracePeriodSeconds": 0,
+        # not 0: that deletes the object at once, while the kubelet still has the pod and its claims
+        "terminationGracePeriodSeconds": 1,
         "restartPolicy": restart,
         "automountServiceAccountToken": False,
         "containers": containers or [container()],
@@ -143,10 +144,13 @@ def log(api: Api, pod_name: str, container_name: str = "main") -> list[str]:
     return str(text).splitlines()
 
 
-def clear(api: Api) -> None:
-    """Delete the pods and claims of the test namespace, and wait until they are gone."""
+def clear(api: Api, force: bool = False) -> None:
+    """Delete the pods and claims of the test namespace, and wait until they are gone.
+
+    `force`: for pods on nodes without a kubelet, which nobody else would end.
+    """
     for kind in ("Pod", "ResourceClaim", "ResourceClaimTemplate"):
-        api.delete_all(kind, NAMESPACE)
+        api.delete_all(kind, NAMESPACE, 0 if force else None)
         eventually(partial(_none_left, api, kind), 40, f"no {kind} is left", step_s=0.05)
 
 

@@ -28,6 +28,7 @@ class Running:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 self._command,

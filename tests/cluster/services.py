@@ -61,8 +61,9 @@ class Services:
             running.stop(first)
 
     def said(self, name: Service, words: str) -> list[str]:
-        """The log lines of a process that contain `words`."""
-        lines = self.running[name].log.read_text(errors="replace").splitlines()
+        """The log lines since its last start that contain `words`."""
+        running = self.running[name]
+        lines = running.log.read_bytes()[running.log_start :].decode(errors="replace").splitlines()
         return [line for line in lines if words in line]
 
     def check_alive(self) -> bool:

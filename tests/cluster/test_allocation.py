@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(not MACHINES.is_dir(), reason=f"no recordings in
 def api(control_plane: ControlPlane) -> Iterator[Api]:
     """Three nodes with the slices of three recordings, and the shipped DeviceClasses."""
     api = control_plane.api
-    classes = [*load(DEPLOY / "examples/deviceclasses.yaml"), *load(MANIFESTS / "unguarded-classes.yaml")]
+    classes = [*load(DEPLOY / "examples/deviceclasses.yaml"), *load(MANIFESTS / "classes.yaml")]
     for thing in classes:
         api.apply(thing)
     for node in NODES:
@@ -54,7 +54,7 @@ def cluster(api: Api) -> Iterator[Api]:
     for thing in load(MANIFESTS / "display-claim.yaml"):
         api.apply(named(thing))
     yield api
-    clear(api)
+    clear(api, force=True)
 
 
 def test_one_card_gives_card_render_node_and_wires(cluster: Api) -> None:
