@@ -22,11 +22,16 @@ class LockTimeoutError(MachineError):
 
 
 class FileLock:
-    """A lock over threads and processes that several callers take for a short time."""
+    """A lock over threads and processes that several callers take for a short time.
+
+    Who is next waits with a second file, the turn: else a process whose threads take the lock again and again
+    would always be before one that asks now and then.
+    """
 
     def __init__(self, path: Path) -> None:
         """`path` is made when it is missing; its folder must exist when the lock is taken."""
         self._path = path
+        self._turn = path.with_name(f"{path.name}.turn")
         self._threads = threading.Lock()  # queues the threads of this process, so that one of them asks
 
     @contextlib.contextmanager
@@ -41,17 +46,21 @@ class FileLock:
         while not self._threads.acquire(timeout=min(max(deadline - time.monotonic(), 0.0), _LISTEN_S)):
             self._check(deadline, timeout_s, cancelled)
         try:
-            with self._ask(deadline, timeout_s, cancelled):
+            with self._ask(self._turn, deadline, timeout_s, cancelled):
+                file = self._ask(self._path, deadline, timeout_s, cancelled)
+            with file:
                 yield time.monotonic() - start
         finally:
             self._threads.release()
 
-    def _ask(self, deadline: float, timeout_s: float, cancelled: threading.Event | None) -> IO[bytes]:
+    def _ask(
+        self, path: Path, deadline: float, timeout_s: float, cancelled: threading.Event | None
+    ) -> IO[bytes]:
         tries = 0
         while True:
             if cancelled is not None and cancelled.is_set():
                 raise LockTimeoutError("gave up: the call was cancelled")
-            if file := _take(self._path):
+            if file := _take(path):
                 return file
             self._check(deadline, timeout_s, cancelled)
             time.sleep(_ASK_AGAIN_S[min(tries, len(_ASK_AGAIN_S) - 1)])
