@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel.bench import Bench
 from tests.kernel.hardware import MODULES, full_machine
 from tests.kernel.machine import Guest, boot
 from tests.kernel.plugs import Plugs
-from tests.kernel.product import Product
+from tests.kernel.product import STATE, Product
 from tests.kernel.provision import UnavailableError, provide
+from tests.kernel.runtime import Runtime, programs
 
 SCENARIO_S = 300  # the first one boots, and the very first installs packages
 
@@ -81,6 +83,27 @@ def plugs(guest: Guest, product: Product) -> Iterator[Plugs]:
     product.release_all()
     plugged.close()
     back_to(before, product)
+
+
+@pytest.fixture
+def bench(guest: Guest, product: Product) -> Iterator[Bench]:
+    """Gadgets; removed at the end of a scenario, their claims released."""
+    before = guest.call("seen")["slice"]
+    made = Bench(guest)
+    yield made
+    product.release_all()
+    made.close()
+    back_to(before, product)
+
+
+@pytest.fixture(scope="session")
+def runtime(guest: Guest, product: Product) -> Runtime:
+    """A container runtime in the guest that reads the product's specs."""
+    try:
+        folder = programs()
+    except UnavailableError as reason:
+        pytest.fail(str(reason), pytrace=False)
+    return Runtime(guest, folder, f"{STATE}/cdi")
 
 
 def back_to(before: list[str], product: Product) -> None:

@@ -21,8 +21,8 @@ from tests.kernel.qmp import Qmp
 
 MEMORY_MIB = 3072
 BOOT_TIMEOUT_S = 180.0
-# An older processor is cheaper to emulate: no wide vectors, which C libraries would use for every copy. The guards
-# against its flaws cost as much again, and without the last words the clock is read from an emulated chip.
+# An older processor is cheaper to emulate: no wide vectors, which C libraries would use for every copy. The
+# guards against its flaws cost as much again; without the last words the clock is read from an emulated chip.
 CPU = "Nehalem-v1,+rdrand"
 KERNEL_WORDS = (
     "console=ttyS0 panic=-1 quiet loglevel=4 random.trust_cpu=on mitigations=off tsc=reliable clocksource=tsc"

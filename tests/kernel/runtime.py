@@ -1,5 +1,6 @@
 """containerd and runc in the guest, reading the CDI specs that the product writes."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.waiting import eventually
 HOME = "/run/containerd"
 SOCKET = f"{HOME}/containerd.sock"
 ROOTFS = "/run/rootfs"
+WHOLE_ROOTFS = "/run/whole"  # the guest's own root, for containers that run Python
 APPLETS = ("sh", "ls", "stat", "sleep", "cat", "id", "head")
 START_S = 60.0
 CONTAINER_S = 60.0
@@ -57,12 +59,18 @@ class Runtime:
         guest.call("start", words, f"{HOME}/log", environment={"PATH": path})
         eventually(lambda: self._ctr("version")["code"] == 0, START_S, "containerd answers", step_s=0.5)
 
-    def run(self, ids: list[str], *command: str, user: str = "0:0") -> dict[str, Any]:
+    def run(self, ids: list[str], *command: str, user: str = "0:0", rootfs: str = ROOTFS) -> dict[str, Any]:
         """Run a container to its end with CDI devices: `{"code", "out", "err"}`."""
         self._runs += 1
         devices = [word for name in ids for word in ("--device", name)]
         words = ["run", "--rm", "--rootfs", "--net-host", "--user", user, *devices]
-        return self._ctr(*words, ROOTFS, f"run-{self._runs}", *command)
+        return self._ctr(*words, rootfs, f"run-{self._runs}", *command)
+
+    def run_python(self, ids: list[str], script: str, *arguments: str) -> dict[str, Any]:
+        """Run a script of this repository in a container that has the guest's files, and its own /dev."""
+        bind = f"mkdir -p {WHOLE_ROOTFS}; mountpoint -q {WHOLE_ROOTFS} || mount --rbind / {WHOLE_ROOTFS}"
+        self._guest.run("sh", "-c", bind)
+        return self.run(ids, sys.executable, script, *arguments, rootfs=WHOLE_ROOTFS)
 
     def _ctr(self, *words: str) -> dict[str, Any]:
         argv = [f"{self._folder}/ctr", "--address", SOCKET, *words]

@@ -7,21 +7,11 @@ import pytest
 from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
 from tests.kernel.plugs import KINDS, Plugs
-from tests.kernel.product import STATE, Claim, Product, absent
-from tests.kernel.provision import UnavailableError
-from tests.kernel.runtime import Runtime, programs
+from tests.kernel.product import Claim, Product, absent
+from tests.kernel.runtime import Runtime
 
 KEYBOARD = KINDS["keyboard"]
 NAME = "usb-1-8-1-0"
-
-
-@pytest.fixture(scope="module")
-def runtime(guest: Guest, product: Product) -> Runtime:
-    try:
-        folder = programs()
-    except UnavailableError as reason:
-        pytest.fail(str(reason), pytrace=False)
-    return Runtime(guest, folder, f"{STATE}/cdi")
 
 
 @pytest.fixture

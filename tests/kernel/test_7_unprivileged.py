@@ -33,15 +33,9 @@ CONFINE = (
 @pytest.fixture(scope="module")
 def confined(guest: Guest, product: Product) -> Iterator[Product]:
     """The same product and state, started again with nothing it does not need."""
-    product.running()
-    product.down()
-    product.up(CONFINE, LIKEN_HOST_BUS=BUS)
-    product.running()
+    product.restart(CONFINE, LIKEN_HOST_BUS=BUS)
     yield product
-    product.running()
-    product.down()
-    product.up()
-    product.running()
+    product.restart()
 
 
 def status(guest: Guest, pid: int) -> dict[str, str]:

@@ -221,3 +221,52 @@ def wait_kinds(name: str, kinds: list[str], timeout_s: float = 30.0) -> float:
         return any(each["name"] == name and list(each["kinds"]) == kinds for each in seen.whole["devices"])
 
     return float(_observers[-1].wait(there, timeout_s))
+
+
+def timed(argv: list[str], timeout_s: float = 60.0) -> list[float]:
+    """Run a program that must succeed; boottime() before and after it."""
+    began = boottime()
+    subprocess.run(argv, check=True, capture_output=True, timeout=timeout_s)
+    return [began, boottime()]
+
+
+def guard_ttys(owners: dict[str, str]) -> None:
+    """Have the witness check that each claim's spec names no tty but that of its USB interface."""
+    _observers[-1].guard_ttys(owners)
+
+
+def guard_report() -> dict[str, Any]:
+    """How often it looked, and what was wrong; the guard ends."""
+    observer = _observers[-1]
+    report = {"looks": observer.looks, "wrong": list(observer.wrong)}
+    observer.guard_ttys({})
+    return report
+
+
+def storm(pairs: int) -> list[float]:
+    """Make and remove `pairs` veth pairs, and a loop device now and then; boottime() before and after."""
+    began = boottime()
+    for number in range(pairs):
+        first, second = f"va{number}", f"vb{number}"
+        subprocess.run(["ip", "link", "add", first, "type", "veth", "peer", "name", second], check=True)
+        if number % 10 == 0:
+            subprocess.run(["losetup", "--find", "--show", "/run/storm.img"], check=True, capture_output=True)
+            subprocess.run(["losetup", "--detach-all"], check=True)
+        subprocess.run(["ip", "link", "del", first], check=True)
+    return [began, boottime()]
+
+
+def flood(path: str, count: int) -> None:
+    """Have the kernel send `count` change events for the device at `path`."""
+    uevent = Path(path) / "uevent"
+    for _ in range(count):
+        uevent.write_text("change")
+
+
+def metric(url: str, name: str) -> float:
+    """The value of one unlabelled metric of a service."""
+    import urllib.request
+
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))

@@ -54,6 +54,9 @@ class Observer:
         self._places = places
         self.seen = Seen()
         self._notes: list[Note] = []
+        self._guarded: dict[str, str] = {}  # claim -> the USB interface whose tty alone its spec may name
+        self.looks = 0
+        self.wrong: list[Note] = []
         self._changed = threading.Condition()
         for watch in (self._kernel, self._files, self._inventories, self._presences):
             threading.Thread(target=watch, daemon=True).start()
@@ -85,6 +88,22 @@ class Observer:
     def since_locked(self, mark: int, what: str) -> list[Note]:
         return [note for note in self._notes[mark:] if note["what"] == what]
 
+    def guard_ttys(self, owners: dict[str, str]) -> None:
+        """From now on look, at each new spec and at each new tty, whether a spec names another's tty."""
+        self.looks, self.wrong = 0, []
+        self._guarded = dict(owners)
+
+    def _look(self, specs: dict[str, dict[str, list[str]]], why: str) -> None:
+        if not self._guarded:
+            return
+        self.looks += 1
+        for claim, owner in self._guarded.items():
+            paths = [path for nodes in specs.get(claim, {}).values() for path in nodes]
+            for path in paths:
+                place = Path("/sys/class/tty") / path.rpartition("/")[2]
+                if place.is_symlink() and f"/{owner}/" not in f"{place.readlink()}/":
+                    self.wrong.append({"claim": claim, "path": path, "is": str(place.readlink()), "why": why})
+
     def _note(self, at: float, what: str, **more: Any) -> None:
         with self._changed:
             for name in ("specs", "slice", "inventory", "whole", "presence"):
@@ -105,6 +124,8 @@ class Observer:
                 continue
             action, _, path = data.split(b"\0", 1)[0].decode(errors="replace").partition("@")
             self._note(now(), "uevent", action=action, path=path)
+            if self._guarded and action == "add" and "/tty/" in path:
+                self._look(self._specs(), path)
 
     def _files(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -132,6 +153,11 @@ class Observer:
                 self._read_slices(at)
 
     def _read_specs(self, at: float) -> None:
+        specs = self._specs()
+        self._look(specs, "a spec was written")
+        self._note(at, "specs", specs=specs, new_specs=specs)
+
+    def _specs(self) -> dict[str, dict[str, list[str]]]:
         specs = {}
         for path in sorted(self._places.cdi.glob("*.json")):
             try:
@@ -145,7 +171,7 @@ class Observer:
                 )
                 for device in spec["devices"]
             }
-        self._note(at, "specs", specs=specs, new_specs=specs)
+        return specs
 
     def _read_slices(self, at: float) -> None:
         names, generations = [], []

@@ -1,0 +1,76 @@
+"""Hard scenario 1: a program in a claim's container takes the kernel driver away and dies."""
+
+import time
+
+from tests.kernel.bench import Bench
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.plugs import KINDS, Plugs
+from tests.kernel.product import SETTLED_S, Claim, Product
+from tests.kernel.provision import REPOSITORY
+from tests.kernel.runtime import Runtime
+
+KEYBOARD = KINDS["keyboard"]
+NAME = "usb-1-8-1-0"
+DETACH = f"{REPOSITORY}/tests/kernel/guest/detach.py"
+
+
+def usbfs(product: Product, claim: Claim, name: str) -> str:
+    return next(path for path in (product.spec(claim) or {})[name] if path.startswith("/dev/bus/usb/"))
+
+
+def detach(runtime: Runtime, claim: Claim, name: str, node: str, interface: int) -> None:
+    done = runtime.run_python(claim.ids[name], DETACH, node, str(interface))
+    assert (done["code"], done["out"].strip()) == (0, "detached"), done
+
+
+def test_a_detached_interface_keeps_its_usbfs_node_and_unprepare_binds_it_again(
+    guest: Guest, product: Product, plugs: Plugs, runtime: Runtime, tell: Tell
+) -> None:
+    plugs.plug(KEYBOARD)
+    product.waiting_for_slice(has=[NAME]).result(60)
+    claim = product.claim("detach", NAME)
+    node = usbfs(product, claim, NAME)
+
+    left = product.waiting_for_spec(claim, {NAME: [node]})
+    gone = product.waiting_for_slice(lacks=[NAME])
+    detach(runtime, claim, NAME, node, 0)
+    left.result(30)
+    gone.result(30)
+    assert not guest.call("exists", "/sys/bus/usb/devices/1-8:1.0/driver")
+
+    listed = product.waiting_for_slice(has=[NAME])
+    began = time.monotonic()
+    product.release(claim)
+    guest.call("wait_path", "/sys/bus/usb/devices/1-8:1.0/driver")
+    bound = time.monotonic() - began
+    listed.result(30)
+    tell(
+        f"unprepare: driver bound again within {bound:.2f} s,"
+        f" in the slice {time.monotonic() - began:.2f} s (settle time {SETTLED_S} s)"
+    )
+
+
+def test_an_interface_is_bound_again_when_the_last_claim_on_its_device_ends(
+    guest: Guest, product: Product, bench: Bench, runtime: Runtime, tell: Tell
+) -> None:
+    bench.make("two", "1d6b", "0107", "hid", "hid")
+    bench.plug("two", 0)
+    address = bench.address(0)
+    names = [f"usb-{address}-1-{number}" for number in (0, 1)]
+    product.waiting_for_slice(has=names).result(60)
+    first, second = (product.claim(f"half-{index}", name) for index, name in enumerate(names))
+    node = bench.usbfs(0)
+    other = (product.spec(second) or {})[names[1]]
+
+    left = product.waiting_for_spec(first, {names[0]: [node]})
+    detach(runtime, first, names[0], node, 0)
+    left.result(30)
+    assert product.spec(second) == {names[1]: other}
+    product.release(first)
+    assert not guest.call("exists", f"/sys/bus/usb/devices/{address}:1.0/driver")
+    assert guest.call("exists", f"/sys/bus/usb/devices/{address}:1.1/driver")
+    product.release(second)
+    guest.call("wait_path", f"/sys/bus/usb/devices/{address}:1.0/driver")
+    product.waiting_for_slice(has=names).result(30)
+    tell("the first unprepare left the interface alone, the last one bound it")

@@ -1,0 +1,106 @@
+"""Hard scenario 3: a disk is offered until the machine uses it, and is back when it no longer does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.plugs import KINDS, Plugs
+from tests.kernel.product import SETTLED_S, Claim, Product, RefusedError, withheld
+
+STICK = KINDS["stick"]
+NAME = STICK.device
+LATE_S = 20.0  # the bounds of the design are told, not asserted: an emulated processor is no measure
+
+
+@dataclass(frozen=True)
+class Use:
+    """How the machine takes a disk and gives it back; DISK and SECTORS are filled in."""
+
+    prepare: str
+    take: str
+    give: str
+
+
+USES = {
+    "mounted": Use("mkfs.ext4 -q -F DISK", "mkdir -p /run/m && mount DISK /run/m", "umount /run/m"),
+    "swap": Use("mkswap DISK", "swapon DISK", "swapoff DISK"),
+    "device-mapper": Use(
+        "true",
+        "echo '0 SECTORS linear DISK 0' | dmsetup create --noudevsync used",
+        "dmsetup remove --noudevsync used",
+    ),
+    "md": Use(
+        "modprobe raid1",
+        "cd /sys && echo md127 > module/md_mod/parameters/new_array && cd block/md127/md"
+        " && echo none > metadata_version && echo raid1 > level && echo 1 > raid_disks"
+        " && echo $((SECTORS / 2)) > component_size && echo NUMBERS > new_dev && echo 0 > dev-NAME/slot"
+        " && echo clean > array_state",
+        "echo clear > /sys/block/md127/md/array_state",
+    ),
+    "btrfs": Use(
+        "modprobe btrfs && mkfs.btrfs -q -f --mixed DISK && mkdir -p /run/b && btrfs device scan DISK",
+        "mount -t btrfs DISK /run/b",
+        "umount /run/b",
+    ),
+}
+
+
+@pytest.fixture
+def disk(guest: Guest, product: Product, plugs: Plugs) -> str:
+    """A stick in port 8 that nothing uses; its name below /dev."""
+    plugs.plug(STICK)
+    product.waiting_for_slice(has=[NAME]).result(60)
+    guest.call("wait_kinds", NAME, ["block", "bsg", "scsi_generic"])
+    return guest.run("sh", "-c", "basename /sys/bus/usb/devices/2-8:1.0/host*/target*/*/block/*").strip()
+
+
+@pytest.fixture
+def claim(disk: str, product: Product) -> Iterator[Claim]:
+    made = product.claim("disk", NAME)
+    yield made
+    product.release(made)
+
+
+@pytest.mark.parametrize("name", sorted(USES))
+def test_a_stick_is_withheld_while_the_machine_uses_it(
+    name: str, disk: str, claim: Claim, guest: Guest, product: Product, tell: Tell
+) -> None:
+    use = USES[name]
+    words = {
+        "DISK": f"/dev/{disk}",
+        "SECTORS": guest.call("read", f"/sys/class/block/{disk}/size").strip(),
+        "NUMBERS": guest.call("read", f"/sys/class/block/{disk}/dev").strip(),
+        "NAME": disk,
+    }
+    guest.run("sh", "-c", fill(use.prepare, words))
+    before = (product.spec(claim) or {})[NAME]
+    spec = guest.begin("wait_spec", claim.uid, {NAME: withheld(NAME)}, timeout_s=LATE_S)
+    gone = product.waiting_for_slice(lacks=[NAME])
+    began, ended = guest.call("timed", ["sh", "-c", fill(use.take, words)])
+    safe, unlisted = spec.result(LATE_S + 5), gone.result(LATE_S + 5)
+    guest.call("wait_presence", claim.uid, NAME, "withheld")
+    reasons = {entry["node"]: entry["detail"] for entry in product.inventory()["withheld"]}
+    tell(
+        f"{name}: withheld in the spec {(safe - began) * 1000:.0f} ms after the command began"
+        f" ({(safe - ended) * 1000:+.0f} ms after its end), in the slice {unlisted - began:.2f} s;"
+        f" {reasons[f'/dev/{disk}']}"
+    )
+    with pytest.raises(RefusedError):
+        product.claim("second", NAME)
+
+    back = guest.begin("wait_spec", claim.uid, {NAME: before}, timeout_s=LATE_S)
+    listed = product.waiting_for_slice(has=[NAME])
+    began, _ = guest.call("timed", ["sh", "-c", fill(use.give, words)])
+    tell(
+        f"{name}: back in the spec {(back.result(LATE_S + 5) - began) * 1000:.0f} ms,"
+        f" in the slice {listed.result(LATE_S + 5) - began:.2f} s (settle time {SETTLED_S} s)"
+    )
+
+
+def fill(text: str, words: dict[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
