@@ -56,6 +56,7 @@ class Watch:
         # a closed terminal ends `liken up`; supervisord's own answer to SIGHUP is to start everything again
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         self._waker.wake_on_signals()
+        os.register_at_fork(after_in_child=_forget_signals)
 
     def _process_changed(self, event: Any) -> None:
         process, name = event.process, event.process.config.name
@@ -117,6 +118,13 @@ class _Waker:
     def handle_error(self) -> None:
         error = sys.exc_info()[1]
         _print(f"the supervisor's wake-up failed ({error}): restarts may take a second longer")
+
+
+def _forget_signals() -> None:
+    # a new child has supervisord's handlers until it runs its program: they would swallow an early SIGTERM
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _print(line: str) -> None:
