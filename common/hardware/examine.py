@@ -9,11 +9,12 @@ from functools import cached_property
 
 from common.hardware.delivery import by_path, deliver, usbfs_node
 from common.hardware.discovery import Ownership, UsbDevice
+from common.hardware.disks import in_use, withheld_disks
 from common.hardware.machine import Machine
 from common.hardware.model import PLUMBING, Delivery, Hardware, Node, Offer, Situation, Verdict
 from common.hardware.nvme import Multipath, multipath
 from common.hardware.policy import DISK_KINDS, is_with_program, publish
-from common.hardware.storage import StorageFacts, in_use, storage_facts, withheld_disks
+from common.hardware.storage import StorageFacts, storage_facts
 from common.hardware.tree import Tree
 from common.inventory import DeviceNode, Withheld
 

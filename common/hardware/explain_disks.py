@@ -5,8 +5,8 @@ from collections import defaultdict
 
 from common.hardware import explain_words as words
 from common.hardware.delivery import natural
+from common.hardware.disks import BLOCKLESS, UNDECLARED, UNKNOWN
 from common.hardware.policy import ALONG
-from common.hardware.storage import BLOCKLESS, UNDECLARED, UNKNOWN
 from common.inventory import Inventory, Withheld
 
 _PARTITION = re.compile(r"(?<=[a-z])\d+$|(?<=\d)p\d+$")  # sda1, nvme0n1p2, mmcblk0p1

@@ -235,7 +235,9 @@ def test_a_disk_whose_driver_was_unbound_is_not_offered_through_its_sg_node(
 
 def test_an_enclosure_has_no_disk_behind_its_sg_node(machine: MachineBuilder) -> None:
     controller = machine.pci("0000:05:00.0", driver="mpt3sas")
-    target = machine.device(f"{controller}/host9/target9:0:0", "9:0:0:0", "scsi", "ses", {"type": "13\n"})
+    target = machine.device(
+        f"{controller}/host9/target9:0:0", "9:0:0:0", "scsi", "ses", uevent={"MODALIAS": "scsi:t-0x0d"}
+    )
     machine.node(target, "scsi_generic", "sg7")
     assert offered(machine) == {"pci-0000-05-00-0": ["sg7"]}
 

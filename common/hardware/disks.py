@@ -1,0 +1,118 @@
+"""Which disk nodes of one piece of hardware must not be offered, given the facts of the machine."""
+
+import re
+from collections.abc import Iterable
+
+from common.hardware.model import Hardware, Node
+from common.hardware.storage import StorageFacts
+from common.hardware.text import uevent
+from common.hardware.tree import Tree
+
+UNDECLARED = "not declared spare"
+BLOCKLESS = "its disk has no block device now that spec.storage.roles could name"
+UNKNOWN = "it cannot be told whether the machine uses it"
+
+# Peripheral device types that are disks (SPC-4, table of types), as the kernel states them in a SCSI device's
+# uevent: direct access, optical memory, simplified, zoned. One that states none may be a disk.
+_SCSI_DISKS = frozenset({"", "scsi:t-0x00", "scsi:t-0x07", "scsi:t-0x0e", "scsi:t-0x14"})
+_OPTICAL = re.compile(r"sr\d+")
+_CARD = re.compile(r"mmcblk\d+")
+
+
+def withheld_disks(
+    tree: Tree, facts: StorageFacts, hardware: Hardware, nodes: Iterable[Node]
+) -> dict[str, str]:
+    """For each disk node of `hardware` that must not be offered: its path and why."""
+    nodes = tuple(nodes)
+    disks = [node for node in nodes if node.kind == "block"]
+    found = {}
+    for node in _blockless(tree, nodes, disks):
+        detail = _undeclared(tree, facts, hardware, node)
+        if not detail and not _removable(tree, hardware, node):
+            detail = BLOCKLESS
+        if detail:
+            found[node.path] = detail
+    busy = {node.directory: in_use(tree, facts, node) for node in disks}
+    for node in disks:
+        detail = (
+            busy[node.directory]
+            or _partition_in_use(node, busy)
+            or _declared(facts, hardware, node)
+            or _undeclared(tree, facts, hardware, node)
+        )
+        if detail:
+            found[node.path] = detail
+    return found
+
+
+def _blockless(tree: Tree, nodes: Iterable[Node], disks: list[Node]) -> list[Node]:
+    """Nodes that reach a disk which has no block device now, so that no declaration can name it.
+
+    An NVMe controller without a namespace makes and destroys namespaces. An sg node still reaches a SCSI disk
+    whose driver was unbound, and the members of a RAID that the controller hides from the disk driver.
+    """
+    found = []
+    for node in nodes:
+        if node.kind in {"nvme", "nvme-generic"} and not disks:
+            found.append(node)
+        elif node.kind == "scsi_generic":
+            target = node.directory.rpartition("/")[0].removesuffix("/scsi_generic")
+            of_disk = any(disk.directory.startswith(f"{target}/") for disk in disks)
+            if not of_disk and uevent(tree.read(f"{target}/uevent")).get("MODALIAS", "") in _SCSI_DISKS:
+                found.append(node)
+    return found
+
+
+def _partition_in_use(disk: Node, busy: dict[str, str]) -> str:
+    """Why a partition of the disk is in use; "" when none is."""
+    within = f"{disk.directory}/"
+    return next((why for place, why in sorted(busy.items()) if why and place.startswith(within)), "")
+
+
+def in_use(tree: Tree, facts: StorageFacts, node: Node) -> str:
+    """Why the block device at `node` is in use; "" when nothing known uses it."""
+    name = node.directory.rpartition("/")[2]
+    number = tree.word(f"{node.directory}/dev")
+    if not number:
+        return f"{name} has no device number that the mount table could name"
+    mounted = facts.used.get(number)
+    if mounted:
+        return f"{name} is {mounted}"
+    if name in facts.named:
+        return facts.named[name]
+    holders = tree.names(f"{node.directory}/holders")
+    if holders:
+        return f"{name} is part of {holders[0]}"
+    return facts.every
+
+
+def _declared(facts: StorageFacts, hardware: Hardware, node: Node) -> str:
+    if facts.roles is None:
+        return ""
+    for role in (node.devname, node.directory.rpartition("/")[2], hardware.address):
+        if role in facts.roles:
+            return f"spec.storage.roles names {role}: the machine needs it"
+    return ""
+
+
+def _undeclared(tree: Tree, facts: StorageFacts, hardware: Hardware, node: Node) -> str:
+    if facts.state == "unknown":
+        return UNKNOWN
+    if facts.state == "observed" and not _removable(tree, hardware, node):
+        return UNDECLARED
+    return ""
+
+
+def _removable(tree: Tree, hardware: Hardware, node: Node) -> bool:
+    """A disk on USB, an SD card or an optical drive: offered without a declaration."""
+    if hardware.bus == "usb" or _OPTICAL.fullmatch(node.devname):
+        return True
+    if not _CARD.match(node.devname):
+        return False
+    place = node.directory
+    for _ in range(4):  # partition, disk, the block folder, the card
+        place = place.rpartition("/")[0]
+        kind = uevent(tree.read(f"{place}/uevent")).get("MMC_TYPE")
+        if kind is not None:
+            return kind == "SD"
+    return False
