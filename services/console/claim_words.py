@@ -1,12 +1,11 @@
 """What `liken explain` says of a prepared claim."""
 
-from common.cdi import Specs
-from common.claims import Entry, Store
+from common.claims import Entry
 from common.hardware import explain_words as words
 from common.hardware.explain import Answer, State, explain_device
 from common.hardware.explain_lookup import Lookup
-from common.projection import DeviceState, Projector
-from common.slots import SysfsSlots
+from common.inventory import DeviceNode, DevicePresence
+from common.prepared import look, open_prepared
 from services.console.hardware import Opened
 
 _NOW: dict[str, tuple[State, str]] = {
@@ -23,16 +22,13 @@ def explain_claim(what: str, machine: Opened, lookup: Lookup) -> list[Answer]:
 
     Raises MachineError when the records cannot be read.
     """
-    settings = machine.settings
-    store = Store(settings.plugin_dir, machine.tree.text("proc/sys/kernel/random/boot_id"))
-    projector = Projector(
-        store, Specs(settings.cdi, settings.driver), SysfsSlots(machine.tree, machine.machine)
-    )
     answers = []
-    for entry in store.entries():
-        if what in _names(entry):
-            states = projector.compare(entry, {}).devices
-            answers += [_answer(entry, state, lookup) for state in states]
+    for claimed in look(open_prepared(machine.settings, machine.tree, machine.machine)):
+        if what in _names(claimed.entry):
+            answers += [
+                _answer(claimed.entry, one, claimed.spec.get(one.device, ()), lookup)
+                for one in claimed.devices
+            ]
     return answers
 
 
@@ -42,7 +38,8 @@ def _names(entry: Entry) -> set[str]:
     return {entry.uid, entry.record.name, f"{entry.record.namespace}/{entry.record.name}"}
 
 
-def _answer(entry: Entry, now: DeviceState, lookup: Lookup) -> Answer:
+def _answer(entry: Entry, now: DevicePresence, spec: tuple[DeviceNode, ...], lookup: Lookup) -> Answer:
+    """`spec` is what the CDI spec says now; the moment is that of its last change."""
     record = entry.record
     claim = f"{record.namespace}/{record.name}" if record is not None else entry.uid
     state, phrase = _NOW[now.state]
@@ -50,7 +47,8 @@ def _answer(entry: Entry, now: DeviceState, lookup: Lookup) -> Answer:
     places = [
         result for result in (record.results if record is not None else ()) if result.device == now.device
     ]
-    reason = f" ({now.reason})" if now.reason else ""
+    told = [text for text in (now.reason, f"since {now.since}" if now.since else "") if text]
+    reason = f" ({', '.join(told)})" if told else ""
     said = explain_device(lookup.facts, published[0]) if published else None
     return Answer(
         subject=f"{claim} {now.device}",
@@ -61,6 +59,6 @@ def _answer(entry: Entry, now: DeviceState, lookup: Lookup) -> Answer:
         driver=said.driver if said is not None else "",
         name=said.name if said is not None else "",
         devices=(now.device,),
-        nodes=tuple(node.path for node in now.nodes),
+        nodes=tuple(node.path for node in spec),
         advice=(words.CLAIM_ADVICE[now.state],) if now.state in words.CLAIM_ADVICE else (),
     )

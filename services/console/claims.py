@@ -16,6 +16,7 @@ from services.console.output import Format, print_as, print_table, say
 from services.console.state import State
 
 _NOT_PREPARED = "not prepared"
+_SHOWN = 4  # nodes of one device in a table
 
 
 class Row(NamedTuple):
@@ -64,18 +65,30 @@ def claims(folder: Path | None, output: Format) -> None:
     rows = _rows(prepared, allocated)
     specs = Specs(settings.cdi, settings.driver)
 
+    def said(row: Row) -> list[str]:
+        """What the spec says now: the paths that a container would get."""
+        return [node.path for node in specs.nodes(row.uid).get(row.device, ())]
+
     def table(wide: bool) -> None:
-        columns = ["CLAIM", "DEVICE", "STATE", "SINCE", "WHY"] + (["UID", "CDI ID"] if wide else [])
+        columns = ["CLAIM", "DEVICE", "STATE", "SINCE", "WHY"] + (["UID", "CDI ID", "SPEC"] if wide else [])
         cells = [
             [f"{row.namespace}/{row.name}", row.device, row.state, row.since, row.reason]
-            + ([row.uid, specs.device_id(row.uid, row.device)] if wide else [])
+            + ([row.uid, specs.device_id(row.uid, row.device), _brief(said(row))] if wide else [])
             for row in rows
         ]
         print_table(columns, cells, "No claims: make one with liken claim NAME DEVICE...")
 
-    listed = [{**row._asdict(), "cdi": specs.device_id(row.uid, row.device)} for row in rows]
+    listed = [
+        {**row._asdict(), "cdi": specs.device_id(row.uid, row.device), "nodes": said(row)} for row in rows
+    ]
     names = sorted({f"{row.namespace}/{row.name}" for row in rows})
     print_as(output, listed, names=lambda: names, table=table)
+
+
+def _brief(paths: Sequence[str]) -> str:
+    """The first nodes, and how many more there are: a Bluetooth claim has 35."""
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return " ".join(paths[:_SHOWN]) + more
 
 
 def release(name: str | None, force: str | None, folder: Path | None) -> None:
