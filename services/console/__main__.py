@@ -29,15 +29,6 @@ def run(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="liken", standalone_mode=False)
         sys.stdout.flush()
-    except typer.TyperException as error:
-        complain(_usage(error))
-        return 2
-    except SettingsError as error:
-        complain(str(error))
-        return 2
-    except LikenError as error:
-        complain(str(error))
-        return 1
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         return 130
@@ -47,18 +38,28 @@ def run(arguments: list[str]) -> int:
         return _reader_is_gone()  # typer had noticed
     except BrokenPipeError:
         return _reader_is_gone()
-    except OSError as error:
-        complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-        return 1
-    except Exception as error:  # no traceback reaches a user; LOG_LEVEL=DEBUG shows it
-        if os.environ.get("LOG_LEVEL") == "DEBUG":
-            raise
-        complain(
-            f"a fault of liken itself ({type(error).__name__}: {error}):"
-            " LOG_LEVEL=DEBUG shows where; please report it"
-        )
-        return 1
+    except Exception as error:  # no traceback reaches a user
+        text, code = _told(error)
+        complain(text)
+        return code
     return code if isinstance(code, int) else 0
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """The line and the exit code for an error."""
+    match error:
+        case typer.TyperException():
+            return _usage(error), 2
+        case SettingsError():
+            return str(error), 2
+        case LikenError():
+            return str(error), 1
+        case OSError():
+            return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 1
+    if os.environ.get("LOG_LEVEL") == "DEBUG":
+        raise error
+    fault = f"a fault of liken itself ({type(error).__name__}: {error})"
+    return f"{fault}: LOG_LEVEL=DEBUG shows where; please report it", 1
 
 
 def _reader_is_gone() -> int:
