@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
         return _reader_is_gone()  # typer had noticed
     except BrokenPipeError:
         return _reader_is_gone()
-    except Exception as error:  # no traceback reaches a user
+    except Exception as error:  # noqa: BLE001 - no traceback reaches a user
         text, code = _told(error)
         complain(text)
         return code
