@@ -49,21 +49,21 @@ def deliver(tree: Tree, hardware: Hardware) -> Delivery:
         if entries is None:
             continue
         kind = tree.link_name(f"{here}/subsystem") if "subsystem" in entries.links else ""
-        if here != hardware.directory and _is_foreign(entries, kind, on_board):
-            found.bluetooth = found.bluetooth or kind == "bluetooth"
+        if here != hardware.directory and _is_foreign(here, entries, kind, on_board):
+            found.bluetooth |= kind == "bluetooth" or (here.endswith("/bluetooth") and bool(entries.dirs))
             continue
         if kind == "net":
             found.net = True
         elif kind == "drm" and _CONNECTOR.match(here.rpartition("/")[2]):
             found.cards.add(here.rsplit("/", 2)[1])
-        if "dev" in entries.files:
-            _take(tree, found, here, kind, entries)
+        if "dev" in entries.files and not _take(tree, found, here, kind, entries):
+            continue
         waiting.extend(f"{here}/{name}" for name in reversed(entries.dirs) if name not in _ATTRIBUTES)
     return _settle(found)
 
 
-def _is_foreign(entries: Entries, kind: str, on_board: bool) -> bool:
-    if kind in BORDERS:
+def _is_foreign(here: str, entries: Entries, kind: str, on_board: bool) -> bool:
+    if kind in BORDERS or here.endswith("/bluetooth"):  # the class's own folder has no subsystem
         return True
     if "driver" not in entries.links:
         return False
@@ -72,24 +72,29 @@ def _is_foreign(entries: Entries, kind: str, on_board: bool) -> bool:
     return kind in DESCRIBED if on_board else "of_node" in entries.links
 
 
-def _take(tree: Tree, found: _Found, here: str, kind: str, entries: Entries) -> None:
+def _take(tree: Tree, found: _Found, here: str, kind: str, entries: Entries) -> bool:
+    """Put the node where it belongs. False for a USB device's own: what lies below is not looked at."""
     path = node_path(tree.read(f"{here}/uevent"))
     if not path:
-        return
+        return True
     node = Node(path, kind if kind.isascii() else "", here)  # no kernel has other words
-    if kind == "tty" and "type" in entries.files and tree.word(f"{here}/type") == "0":
+    nature = node.nature
+    if nature == "usb":
+        return False
+    if nature == "tty" and "type" in entries.files and tree.word(f"{here}/type") == "0":
         found.dropped.append(Dropped(node, "phantom"))
-    elif kind in _NEVER:
-        found.dropped.append(Dropped(node, _NEVER[kind]))
-    elif kind == "drm" and _CONTROL.fullmatch(node.devname):
+    elif nature in _NEVER:
+        found.dropped.append(Dropped(node, _NEVER[nature]))
+    elif _CONTROL.fullmatch(node.devname):
         found.dropped.append(Dropped(node, "control"))
     else:
         found.nodes.append(node)
+    return True
 
 
 def _settle(found: _Found) -> Delivery:
     if found.net:
-        for node in [node for node in found.nodes if node.kind in {"ptp", "fwctl"}]:
+        for node in [node for node in found.nodes if node.nature in {"ptp", "fwctl"}]:
             found.nodes.remove(node)
             found.dropped.append(Dropped(node, "network"))
     return Delivery(

@@ -14,7 +14,7 @@ UNKNOWN = "it cannot be told whether the machine uses it"
 
 # Peripheral device types that are disks (SPC-4, table of types), as the kernel states them in a SCSI device's
 # uevent: direct access, optical memory, simplified, zoned. One that states none may be a disk.
-_SCSI_DISKS = frozenset({"", "scsi:t-0x00", "scsi:t-0x07", "scsi:t-0x0e", "scsi:t-0x14"})
+_SCSI_DISKS = frozenset({"scsi:t-0x00", "scsi:t-0x07", "scsi:t-0x0e", "scsi:t-0x14"})
 _OPTICAL = re.compile(r"sr\d+")
 _CARD = re.compile(r"mmcblk\d+")
 
@@ -24,7 +24,7 @@ def withheld_disks(
 ) -> dict[str, str]:
     """For each disk node of `hardware` that must not be offered: its path and why."""
     nodes = tuple(nodes)
-    disks = [node for node in nodes if node.kind == "block"]
+    disks = [node for node in nodes if node.nature == "block"]
     found = {}
     for node in _blockless(tree, nodes, disks):
         detail = _undeclared(tree, facts, hardware, node)
@@ -53,14 +53,18 @@ def _blockless(tree: Tree, nodes: Iterable[Node], disks: list[Node]) -> list[Nod
     """
     found = []
     for node in nodes:
-        if node.kind in {"nvme", "nvme-generic"} and not disks:
+        if node.nature in {"nvme", "nvme-generic"} and not disks:
             found.append(node)
-        elif node.kind == "scsi_generic":
+        elif node.nature == "scsi_generic":
             target = node.directory.rpartition("/")[0].removesuffix("/scsi_generic")
             of_disk = any(disk.directory.startswith(f"{target}/") for disk in disks)
-            if not of_disk and uevent(tree.read(f"{target}/uevent")).get("MODALIAS", "") in _SCSI_DISKS:
+            if not of_disk and _may_be_disk(uevent(tree.read(f"{target}/uevent")).get("MODALIAS", "")):
                 found.append(node)
     return found
+
+
+def _may_be_disk(modalias: str) -> bool:
+    return modalias in _SCSI_DISKS or not modalias.startswith("scsi:")
 
 
 def _partition_in_use(disk: Node, busy: dict[str, str]) -> str:

@@ -74,7 +74,7 @@ class Examiner:
     def lost_namespace(self) -> str:
         """Why no NVMe controller may be offered: a namespace in use that belongs to no known one."""
         for node in self.multipath.unmapped:
-            why = in_use(self.tree, self.facts, node) if node.kind == "block" else ""
+            why = in_use(self.tree, self.facts, node) if node.nature == "block" else ""
             if why or (self.facts.roles is not None and node.devname in self.facts.roles):
                 return f"{why or f'spec.storage.roles names {node.devname}'}, and its controller is unknown"
         return ""
@@ -124,10 +124,10 @@ class Examiner:
     def _judged(
         self, hardware: Hardware, found: Delivery, line: bool = False, radio: bool = False
     ) -> Finding:
-        if any(node.kind == "nvme" for node in found.nodes):
+        if any(node.nature == "nvme" for node in found.nodes):
             found = self._with_namespaces(found)
         disks = {}
-        if any(node.kind in DISK_KINDS for node in found.nodes):
+        if any(node.nature in DISK_KINDS for node in found.nodes):
             disks = withheld_disks(self.tree, self.facts, hardware, found.nodes)
         situation = Situation(
             consoles=self.consoles,
@@ -144,7 +144,7 @@ class Examiner:
         controllers = [
             node.devname
             for node in found.nodes
-            if node.kind == "nvme" and _CONTROLLER.fullmatch(node.devname)
+            if node.nature == "nvme" and _CONTROLLER.fullmatch(node.devname)
         ]
         nodes = dict.fromkeys(found.nodes)
         refused = self.lost_namespace

@@ -76,9 +76,9 @@ def held(
     if name in consoles:
         return "console", CONSOLE_DETAIL
     for row, pattern in _NAMES:
-        matches = node.kind in row.kinds or (pattern is not None and pattern.fullmatch(name) is not None)
+        matches = node.nature in row.kinds or (pattern is not None and pattern.fullmatch(name) is not None)
         if matches and not (row.releasable and row.reason in release):
             return row.reason, row.detail
-    if node.kind in _HBA.kinds and not with_disk and _HBA.reason not in release:
+    if node.nature in _HBA.kinds and not with_disk and _HBA.reason not in release:
         return _HBA.reason, _HBA.detail
     return None

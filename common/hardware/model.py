@@ -1,10 +1,26 @@
 """What the rules speak of: nodes, hardware, what it delivers, and the verdict on it. No I/O here."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 Form = Literal["function", "interface", "whole", "board"]
+_NATURES = tuple(
+    (kind, re.compile(names))
+    for kind, names in (
+        ("usb", r"bus/usb/.*"),
+        ("graphics", r"fb\d+"),
+        ("vfio-dev", r"vfio/.*"),
+        ("nvme", r"nvme\d+"),
+        ("nvme-generic", r"ng\d+n\d+"),
+        ("scsi_generic", r"sg\d+"),
+        ("bsg", r"bsg/.*"),
+        ("block", r"(nvme\d+n|sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|sr\d|mmcblk\d|dasd[a-z]|pmem\d|fd\d).*"),
+        ("tty", r"tty.*"),
+        ("ptp", r"ptp\d+"),
+    )
+)
 PLUMBING = frozenset({"usb", "hub", "pcieport"})  # drivers of the structure that peripherals hang on
 
 
@@ -22,6 +38,13 @@ class Node:
     @property
     def devname(self) -> str:
         return self.path[len("/dev/") :]
+
+    @property
+    def nature(self) -> str:
+        """The kind, or, while that cannot be read, the one the name speaks for: what must not be given away
+        stays so. "" when the name says nothing.
+        """
+        return self.kind or next((kind for kind, names in _NATURES if names.fullmatch(self.devname)), "")
 
 
 @dataclass(frozen=True, slots=True)

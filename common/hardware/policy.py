@@ -29,7 +29,7 @@ def publish(hardware: Hardware, delivery: Delivery, situation: Situation) -> Ver
     nothing = _never(hardware, situation)
     if nothing:
         return Verdict(nothing)
-    if situation.line and (hardware.form == "whole" or any(node.kind == "tty" for node in delivery.nodes)):
+    if situation.line and (hardware.form == "whole" or any(node.nature == "tty" for node in delivery.nodes)):
         return _serial_line(hardware, delivery, situation)
     nodes, kept = _without_held(delivery, situation)
     shape, offers = _shape(hardware, delivery, situation, nodes)
@@ -69,12 +69,12 @@ def _serial_line(hardware: Hardware, delivery: Delivery, situation: Situation) -
         of_kind = tuple(node for node in nodes if node.kind == kind)
         if of_kind:
             offers.append(Offer(kind, of_kind, subsystem=kind))
-    kept.extend(HeldNode(node, "serio", SERIO_DETAIL) for node in nodes if node.kind == "tty")
+    kept.extend(HeldNode(node, "serio", SERIO_DETAIL) for node in nodes if node.nature == "tty")
     return Verdict("line", tuple(offers), _sorted(kept))
 
 
 def _without_held(delivery: Delivery, situation: Situation) -> tuple[tuple[Node, ...], list[HeldNode]]:
-    with_disk = any(node.kind == "block" for node in delivery.nodes)
+    with_disk = any(node.nature == "block" for node in delivery.nodes)
     nodes, kept = [], []
     for node in delivery.nodes:
         reason = held(node, situation.consoles, situation.release, with_disk)
@@ -156,7 +156,7 @@ def _without_disks(
     """A device with a disk that must not be offered is withheld whole."""
     remaining, withheld = [], []
     for offer in offers:
-        refused = delivery.refused if any(node.kind in DISK_KINDS for node in offer.nodes) else ""
+        refused = delivery.refused if any(node.nature in DISK_KINDS for node in offer.nodes) else ""
         details = [situation.disks[node.path] for node in offer.nodes if node.path in situation.disks]
         details = [refused] if refused else details
         if not details:

@@ -58,6 +58,15 @@ def test_what_connects_over_the_air_is_not_delivered(machine: MachineBuilder) ->
     assert offered(machine) == {"usb-1-7-1-0": ["bus/usb/001/004"]}
 
 
+def test_nothing_below_a_bluetooth_folder_is_delivered_even_without_its_subsystem(
+    machine: MachineBuilder,
+) -> None:
+    device = adapter(machine)
+    machine.hidraw(f"{device}/1-7:1.0/bluetooth/hci0", "hidraw3")
+    machine.path(f"{device}/1-7:1.0/bluetooth/hci0/subsystem").unlink()
+    assert offered(machine) == {"usb-1-7-1-0": ["bus/usb/001/004"]}
+
+
 def test_an_adapter_without_driver_publishes_whole(machine: MachineBuilder) -> None:
     device = machine.usb("4-1", devnum=2)
     for number in range(4):

@@ -1,5 +1,7 @@
 """What one piece of hardware publishes: the table of shapes, in its order."""
 
+import pytest
+
 from common.hardware.model import Delivery, Hardware, Node, Situation
 from common.hardware.policy import publish
 from tests.builders import MachineBuilder
@@ -151,6 +153,27 @@ def test_an_unreadable_subsystem_makes_one_exclusive_device(machine: MachineBuil
         ["dri/card0", "dri/renderD128", "odd"],
     )
     assert "subsystem" not in device.attributes
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("block", "sda"), ("nvme", "nvme0"), ("scsi_generic", "sg0"), ("bsg", "bsg/0:0:0:0")),
+        *(
+            ("graphics", "fb0"),
+            ("vfio-dev", "vfio/devices/vfio0"),
+            ("usb", "bus/usb/001/001"),
+            ("tpm", "tpm0"),
+        ),
+    ],
+)
+def test_what_must_not_be_given_away_stays_so_without_its_subsystem(
+    machine: MachineBuilder, kind: str, name: str
+) -> None:
+    function = machine.pci("0000:01:00.0", driver="odd")
+    node = machine.node(function, kind, name.rpartition("/")[2], devname=name)
+    machine.path(f"{node}/subsystem").unlink()
+    assert offered(machine) == {}
 
 
 def test_a_shareable_device_on_usb_carries_no_usbfs_node(machine: MachineBuilder) -> None:
