@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cluster.archives import IMAGES_AT, assemble
 from tests.cluster.binaries import build_all, kubernetes_versions
 from tests.cluster.covers import make_mount_points, remove_mount_points
 
@@ -30,7 +31,10 @@ def main(arguments: list[str]) -> int:
     versions = [version for version in os.environ.get("VERSIONS", "").split(",") if version]
     for line in build_all(versions):
         print(f"cluster tier: {line}", flush=True)
-    environment = {**os.environ, MARK: ",".join(versions or kubernetes_versions())}
+    images, sizes = assemble()
+    for line in sizes.splitlines():
+        print(f"cluster tier: {line}", flush=True)
+    environment = {**os.environ, MARK: ",".join(versions or kubernetes_versions()), IMAGES_AT: images}
     made = make_mount_points()
     try:
         return _run([*_enter(), *_pytest(arguments)], environment)

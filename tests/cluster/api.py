@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "ConfigMap": ("/api/v1", "configmaps", True),
     "ControllerRevision": ("/apis/apps/v1", "controllerrevisions", True),
     "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
+    "Deployment": ("/apis/apps/v1", "deployments", True),
     "DeviceClass": ("/apis/resource.k8s.io/v1", "deviceclasses", False),
     "Event": ("/api/v1", "events", True),
     "Namespace": ("/api/v1", "namespaces", False),

@@ -91,19 +91,22 @@ def machine(folder: Path) -> PlayedMachine:
     return machine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def liken(
     control_plane: ControlPlane, worker: Worker, machine: PlayedMachine, folder: Path
 ) -> Iterator[Services]:
     """Our four processes on the real node, with its slice published and the plugin registered."""
     install(control_plane)
     config = control_plane.token_config("worker", node_token(control_plane.api, worker.name))
-    services = Services(folder / "liken", machine, worker.name, config).start()
+    services = Services(
+        Path(tempfile.mkdtemp(prefix="liken-", dir=folder)), machine, worker.name, config
+    ).start()
     try:
         eventually(partial(_serves, services, worker), 40, "our driver serves the node", step_s=0.05)
         yield services
     finally:
         services.stop()
+        control_plane.api.delete_all("ResourceSlice")
 
 
 def _serves(services: Services, worker: Worker) -> bool:

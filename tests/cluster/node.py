@@ -64,6 +64,11 @@ class Worker:
         ctr = find("ctr")
         run(ctr, "--address", self._socket, "--namespace", "k8s.io", "images", "import", "--local", archive)
 
+    def tag(self, image: str, name: str) -> None:
+        """One more name for an image."""
+        ctr = find("ctr")
+        run(ctr, "--address", self._socket, "--namespace", "k8s.io", "images", "tag", image, name)
+
     def restart_kubelet(self) -> None:
         self.kubelet.restart()
 

@@ -27,7 +27,7 @@ class Services:
     ) -> None:
         self.folder = folder
         self.run = folder / "run"
-        self.run.mkdir(parents=True)
+        self.run.mkdir(parents=True, exist_ok=True)
         self._machine = machine
         self.running: dict[Service, Running] = {}
         self.environment = {
