@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 # the kubelet takes the first that it knows
 VERSIONS = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-LOOK_S = 2.0  # how often the socket files are looked at
+LOOK_S = 3.0  # how often the socket files are looked at; each look costs processor time for ever
 FIRST_PAUSE_S = 2.0  # after a no
 SILENCE = 5  # times as long without a word: the kubelet may take 10 s to dial, 1 s for GetInfo, 5 s to notify
 LAST_PAUSE_S = 120.0  # the kubelet's own back-off ends there

@@ -1,5 +1,6 @@
 """The real plugin process, called by a stand-in for the kubelet over its real sockets."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from common.claims import Store
@@ -75,7 +77,8 @@ def test_a_restarted_container_of_the_same_pod_takes_its_own_names_again(node: P
     node.start("plugin", POD_UID=POD).kill()
     node.start("plugin", POD_UID=POD)
     claim = node.claim(ADAPTER)
-    eventually(lambda: node.registered().prepare(claim, timeout_s=1.0), 10, "the new process answers")
+    eventually(lambda: node.kubelet.registrations >= 1, 10, "the new process is registered")
+    assert node.registered().prepare(claim)[claim.uid].error == ""
     assert node.records() == [claim.uid]
 
 
@@ -122,6 +125,25 @@ def test_a_kubelet_that_refuses_or_says_nothing_is_asked_again(node: PlayedNode)
         kubelet.refuse = ""
         eventually(lambda: kubelet.instances, 20, "the plugin registers again by itself")
     assert plugin.metric('liken_registrations_total{outcome="accepted"}') == 1.0
+
+
+def test_claims_that_arrive_while_the_plugin_is_away_succeed_after_its_return(node: PlayedNode) -> None:
+    """K5: the scheduler binds pods all the same; nobody has to touch them."""
+    plugin = node.start("plugin", POD_UID=POD)
+    node.registered()
+    plugin.kill()
+    claim = node.claim(ADAPTER)
+    with pytest.raises(grpc.RpcError):
+        node.kubelet.prepare(claim, timeout_s=1.0)
+    node.start("plugin", POD_UID=POD)
+
+    def prepared() -> bool:
+        with contextlib.suppress(grpc.RpcError, AssertionError):
+            return node.kubelet.prepare(claim, timeout_s=5.0)[claim.uid].error == ""
+        return False
+
+    eventually(prepared, 15, "the kubelet's retry succeeds")
+    assert node.paths(claim)[ADAPTER][0] == "/dev/ttyUSB0"
 
 
 # -- two instances

@@ -368,3 +368,30 @@ def test_another_port_at_the_same_address_is_changed(bench: Bench) -> None:
     bench.machine.tty(bench.machine.interface(device, 0, driver="ch341"), "ttyUSB0")
     assert bench.reconcile() == {ADAPTER: "changed"}
     assert bench.paths(claim) == {ADAPTER: [WITHHELD + ADAPTER]}
+
+
+def test_a_ups_that_resets_a_hundred_times_stays_the_same_device(bench: Bench) -> None:
+    """R4, R3: another number each time; no udev is asked, and nothing piles up."""
+    device = undriven(bench.machine, "1-2", vendor="051d", product="0002")
+    claim = bench.take("usb-1-2")
+    files = len(bench.files())
+    for number in range(3, 103):
+        bench.machine.remove(device)
+        assert bench.reconcile() == {"usb-1-2": "absent"}
+        undriven(bench.machine, "1-2", vendor="051d", product="0002")
+        assert bench.reconcile() == {"usb-1-2": "present"}
+        assert bench.paths(claim) == {"usb-1-2": [f"/dev/bus/usb/001/{number:03d}"]}
+    assert len(bench.files()) == files
+
+
+def test_no_claim_has_a_node_of_vfio_or_of_another_virtual_device(bench: Bench) -> None:
+    """W9: /dev/vfio/N belongs to no hardware."""
+    graphics_card(bench.machine)
+    bench.machine.virtual("vfio", "7", "vfio/7")
+    bench.machine.virtual("misc", "kvm")
+    claim = bench.take("pci-0000-00-02-0", "pci-0000-00-02-0-display", "pci-0000-00-02-0-i2c-dev")
+    assert sorted(path for paths in bench.paths(claim).values() for path in paths) == [
+        "/dev/dri/card1",
+        "/dev/dri/renderD128",
+        "/dev/i2c-4",
+    ]
