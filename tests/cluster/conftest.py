@@ -98,9 +98,8 @@ def liken(
     """Our four processes on the real node, with its slice published and the plugin registered."""
     install(control_plane)
     config = control_plane.token_config("worker", node_token(control_plane.api, worker.name))
-    services = Services(
-        Path(tempfile.mkdtemp(prefix="liken-", dir=folder)), machine, worker.name, config
-    ).start()
+    own = Path(tempfile.mkdtemp(prefix="liken-", dir=folder))
+    services = Services(own, machine, worker.name, config).start()
     try:
         eventually(partial(_serves, services, worker), 40, "our driver serves the node", step_s=0.05)
         yield services
