@@ -131,6 +131,7 @@ def play(starter: Starter, order: Sequence[str]) -> tuple[float, object]:
     starter.start(order)
     begin = time.monotonic()
     machine.all_is_well(ADAPTERS)
+    machine.registered()
     took = time.monotonic() - begin
     end = end_state(machine)
     starter.stop()
