@@ -43,16 +43,17 @@ class Health(NamedTuple):
     message: str
 
 
-def health_of(presence: Presence) -> tuple[Health, ...]:
-    """One report per device, sorted; the worst state where several claims share a device."""
+def health_of(presence: Presence, pool: str) -> tuple[Health, ...]:
+    """One report per device, sorted; the worst state where several claims share a device.
+
+    `pool` is for devices of a record that cannot be read.
+    """
     worst: dict[tuple[str, str], DevicePresence] = {}
     for one in (device for claim in presence.claims for device in claim.devices):
-        key = (one.pool, one.device)
+        key = (one.pool or pool, one.device)
         if key not in worst or _WORST_FIRST.index(one.state) < _WORST_FIRST.index(worst[key].state):
             worst[key] = one
-    return tuple(
-        Health(pool, device, _HEALTH[one.state], _words(one)) for (pool, device), one in sorted(worst.items())
-    )
+    return tuple(Health(*key, _HEALTH[one.state], _words(one)) for key, one in sorted(worst.items()))
 
 
 def _words(one: DevicePresence) -> str:
@@ -68,10 +69,15 @@ class HealthHub:
     def __init__(
         self,
         look: Callable[[], Awaitable[Presence | None]],
+        pool: str = "",
         resend_s: float = RESEND_S,
         look_s: float = LOOK_S,
     ) -> None:
-        """`look` gives the states while nobody sends them, None when they cannot be told."""
+        """`look` gives the states while nobody sends them, None when they cannot be told.
+
+        `pool` is this node's.
+        """
+        self._own_pool = pool
         self._look = look
         self._resend_s = resend_s
         self._look_s = look_s
@@ -85,7 +91,7 @@ class HealthHub:
     def update(self, presence: Presence) -> None:
         """The newest states, from the one whose work it is. In the thread of the event loop."""
         self._trusted = True
-        reports = health_of(presence)
+        reports = health_of(presence, self._own_pool)
         if reports != self._reports:
             self._reports = reports
             self._wake()
@@ -126,7 +132,7 @@ class HealthHub:
         if not self._trusted and now - self._looked_at >= self._look_s:
             self._looked_at = now
             if (presence := await self._look()) is not None and not self._trusted:
-                self._reports = health_of(presence)
+                self._reports = health_of(presence, self._own_pool)
         return self._reports
 
     def _wake(self) -> None:

@@ -8,6 +8,7 @@ import re
 import secrets
 import socket
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 
 MAX_PATH = 107  # bytes; struct sockaddr_un, unix(7)
 HASH_BYTES = 8  # of SHA-256: 11 signs of URL-safe base64; enough for the few instances of a node
-TEMPORARY = ".liken-"  # the kubelet passes over names that begin with a dot
+# The kubelet passes over names that begin with a dot. No longer than the shortest final name, "dra.sock".
+TEMPORARY = ".lk"
+_TEMPORARY = re.compile(r"\.lk[0-9a-f]{4}")
+_TEMPORARY_AGE_S = 10.0  # a younger one may be about to be renamed
 _CONNECT_S = 1.0
 
 
@@ -63,21 +67,33 @@ def remove_leftovers(names: Names, driver: str) -> list[Path]:
     Raises MachineError when somebody answers on our own names: another instance of the same pod runs.
     """
     ours = (
-        (names.service.parent, re.compile(r"dra(-.+)?\.sock|\.liken-[0-9a-f]+")),
+        (names.service.parent, re.compile(r"dra(-.+)?\.sock")),
         (
             names.registration.parent,
-            re.compile(rf"{re.escape(driver)}(-.+)?-reg\.sock|liken-.{{11}}-reg\.sock|\.liken-[0-9a-f]+"),
+            re.compile(rf"{re.escape(driver)}(-.+)?-reg\.sock|liken-.{{11}}-reg\.sock"),
         ),
     )
     removed = []
     for folder, pattern in ours:
-        for path in (folder / name for name in names_in(folder) if pattern.fullmatch(name)):
+        for name in names_in(folder):
+            path = folder / name
+            if not (pattern.fullmatch(name) or _is_old_temporary(path)):
+                continue
             if _is_dead(path):
                 path.unlink(missing_ok=True)
                 removed.append(path)
             elif path in names:
                 raise MachineError(f"another plugin of liken listens on {path}: stop that one first")
     return removed
+
+
+def _is_old_temporary(path: Path) -> bool:
+    if not _TEMPORARY.fullmatch(path.name):
+        return False
+    try:
+        return time.time() - path.lstat().st_mtime > _TEMPORARY_AGE_S
+    except OSError:
+        return False
 
 
 def _is_dead(path: Path) -> bool:
@@ -110,7 +126,7 @@ class Endpoint:
         gRPC removes what lies at the path it is told, and again at its end, whoever's file that is by then.
         So it is told a name of its own, and the socket is renamed.
         """
-        temporary = self.path.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
+        temporary = self.path.parent / f"{TEMPORARY}{secrets.token_hex(2)}"
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         self._add_services(server)
         try:

@@ -350,6 +350,26 @@ def test_get_info_is_quick_while_the_pool_is_busy(node: PlayedNode) -> None:
     assert max(times) < 1.0
 
 
+def test_a_socket_path_of_107_bytes_works_and_a_longer_one_takes_the_hashed_name(run_dir: Path) -> None:
+    base = run_dir / "x"
+    fits = 107 - len(f"/plugins_registry/liken.sh-{POD}-reg.sock") - len(str(base))
+    for extra, readable in ((0, True), (1, False), (len("liken.sh-") + 36 - len("liken-") - 11, False)):
+        node = PlayedNode(run_dir / f"node{extra}")
+        adapter(node.machine)
+        node.kubelet_dir = Path(f"{base}{'k' * (fits + extra)}")
+        node.registry, node.plugin_dir = (
+            node.kubelet_dir / "plugins_registry",
+            node.kubelet_dir / "plugins" / DRIVER,
+        )
+        try:
+            node.start("plugin", POD_UID=POD)
+            claim = node.prepared(ADAPTER)
+            assert node.paths(claim)[ADAPTER][0] == "/dev/ttyUSB0"
+            assert sockets(node.registry)[0].startswith(f"{DRIVER}-{POD}" if readable else "liken-")
+        finally:
+            node.close()
+
+
 def test_wrong_folders_end_with_one_line(run_dir: Path) -> None:
     node = PlayedNode(run_dir)
     (run_dir / "file").write_text("")

@@ -88,12 +88,14 @@ def test_only_our_own_sockets_that_refuse_a_connection_are_removed(run_dir: Path
     names = socket_names(plugin_dir, registry, "liken.sh", POD)
     gone = [
         dead_socket(plugin_dir / "dra-0.sock"),
-        dead_socket(plugin_dir / ".liken-0a1b2c3d"),
+        dead_socket(plugin_dir / ".lk0a1b"),
         dead_socket(registry / "liken.sh-0-reg.sock"),
         dead_socket(registry / f"liken-{'x' * 11}-reg.sock"),
         dead_socket(names.registration),
     ]
+    os.utime(gone[1], (0, 0))
     kept = [
+        dead_socket(plugin_dir / ".lk0a1c"),  # so young that another instance may be about to rename it
         dead_socket(registry / "gpu.example.com-reg.sock"),
         dead_socket(registry / f"dra-{'x' * 22}-reg.sock"),
         registry / "liken.sh-file-reg.sock",
@@ -289,7 +291,7 @@ def test_health_says_why_and_since_when() -> None:
         ("d", "changed"),
         ("e", "unknown"),
     ]
-    assert health_of(presence(*states)) == (
+    assert health_of(presence(*states), "n1") == (
         Health("n1", "a", "HEALTHY", ""),
         Health("n1", "b", "UNHEALTHY", "absent! (since then)"),
         Health("n1", "c", "UNHEALTHY", "withheld! (since then)"),
@@ -299,7 +301,7 @@ def test_health_says_why_and_since_when() -> None:
 
 
 def test_a_device_of_several_claims_has_the_worst_of_their_states() -> None:
-    reports = health_of(presence(("a", "present"), ("a", "absent"), ("a", "unknown")))
+    reports = health_of(presence(("a", "present"), ("a", "absent"), ("a", "unknown")), "n1")
     assert [(one.device, one.word) for one in reports] == [("a", "UNHEALTHY")]
 
 
@@ -307,7 +309,7 @@ def test_a_message_is_no_longer_than_the_kubelet_shows() -> None:
     one = Presence(
         SCHEMA, "", (ClaimPresence("d", "c", "u", (DevicePresence("n", "a", "absent", "", "x" * 5000),)),)
     )
-    assert len(health_of(one)[0].message) == 1024
+    assert len(health_of(one, "n1")[0].message) == 1024
 
 
 def test_the_same_states_are_sent_again_well_within_the_kubelets_time_and_changes_at_once() -> None:
