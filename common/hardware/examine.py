@@ -130,7 +130,8 @@ class Examiner:
         if any(node.nature in DISK_KINDS for node in found.nodes):
             disks = withheld_disks(self.tree, self.facts, hardware, found.nodes)
         situation = Situation(
-            consoles=self.consoles,
+            # consoles are ttys; for others the file need not be read
+            consoles=self.consoles if any(node.nature == "tty" for node in found.nodes) else frozenset(),
             release=self.machine.release,
             disks=disks,
             line=line,

@@ -7,6 +7,7 @@ from common.hardware.attributes import attributes, slot_identity
 from common.hardware.discovery import UsbDevice, hardware_at, usb_device_at
 from common.hardware.examine import Examiner, Finding, device_nodes, is_line, wanted_serials, withheld_nodes
 from common.hardware.machine import Machine
+from common.hardware.model import Hardware
 from common.hardware.names import device_name
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import Tree
@@ -49,25 +50,28 @@ def inspect(
     if hardware is None:
         return Slot(False)
     examiner = Examiner(tree, machine, facts, claimed=True)
-    busy = False
     if hardware.form == "function":
-        finding = examiner.function(hardware)
-    elif hardware.form == "board":
-        finding = examiner.board(hardware)
-    else:
-        parent = hardware.device.rpartition("/")[2]
-        device = usb_device_at(tree, parent, hardware.device)
+        return _slot(tree, examiner.function(hardware))
+    if hardware.form == "board":
+        return _slot(tree, examiner.board(hardware))
+    if hardware.form == "interface":
+        device = _around(tree, machine, hardware)
         line = _is_line(tree, machine, device, lines)
-        if hardware.form == "interface":
-            finding = examiner.interface(hardware, device, line)
-            busy = hardware.driver == "usbfs"
-        else:
-            drivers = {interface.driver for interface in device.interfaces}
-            busy = "usbfs" in drivers
-            if not device.interfaces or drivers - {"", "usbfs"}:
-                return Slot(True, physical_path=slot_identity(tree, hardware).physical_path)
-            finding = examiner.whole(device, line)
-    return _slot(tree, finding, busy)
+        return _slot(tree, examiner.interface(hardware, device, line), busy=hardware.driver == "usbfs")
+    device = usb_device_at(tree, hardware.address, hardware.directory)
+    drivers = {interface.driver for interface in device.interfaces}
+    if not device.interfaces or drivers - {"", "usbfs"}:
+        return Slot(True, physical_path=slot_identity(tree, hardware).physical_path)
+    line = _is_line(tree, machine, device, lines)
+    return _slot(tree, examiner.whole(device, line), busy="usbfs" in drivers)
+
+
+def _around(tree: Tree, machine: Machine, interface: Hardware) -> UsbDevice:
+    """The device of an interface; its other interfaces are looked up only for those who ask for them."""
+    address = interface.device.rpartition("/")[2]
+    if interface.driver == "btusb" or machine.serio:
+        return usb_device_at(tree, address, interface.device)
+    return UsbDevice(address, interface.device, (interface,))
 
 
 def _is_line(tree: Tree, machine: Machine, device: UsbDevice, lines: Collection[str] | None) -> bool:
@@ -77,7 +81,7 @@ def _is_line(tree: Tree, machine: Machine, device: UsbDevice, lines: Collection[
     return is_line(serials, None)
 
 
-def _slot(tree: Tree, finding: Finding, busy: bool) -> Slot:
+def _slot(tree: Tree, finding: Finding, busy: bool = False) -> Slot:
     hardware = finding.hardware
     identity = slot_identity(tree, hardware)
     devices = tuple(
