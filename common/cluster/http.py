@@ -6,6 +6,7 @@ connection pool directly, because its generated methods validate and copy every 
 
 import http.client
 import os
+import re
 import socket
 import threading
 import time
@@ -31,6 +32,7 @@ AUTH_S = 5.0  # tokens are renewed minutes before they expire
 MAX_ANSWER_BYTES = 64 * 1024 * 1024  # eight full slices are below 10 MB
 MAX_TEXT = 400  # of a server's words in one line of ours
 _CHUNK = 64 * 1024
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _NOT_NOW = (401, 403, 408, 429)  # besides 5xx: the same content may be accepted later
 
 
@@ -98,7 +100,7 @@ class Api:
         have happened.
         """
         deadline = time.monotonic() + timeout_s
-        data = None if body is None else msgspec.json.encode(body)
+        data = None if body is None else encode(body)
         try:
             response = self._send(method, path, query, data, content_type, timeout_s, timeout_s)
             content = _read(response, deadline)
@@ -169,6 +171,17 @@ class Api:
         if status == 401:
             self._session = None  # read the credentials again, whatever their files' times say
         raise failure(status, text, answer.get("details") or {}, headers.get("retry-after", ""))
+
+
+def encode(body: Raw) -> bytes:
+    """JSON that is the same text as YAML 1.1: an API server reads the body of an apply as YAML.
+
+    YAML refuses some characters that JSON allows as they are, and takes others for ends of lines, which it
+    turns into spaces (YAML 1.1, 5.1 and 5.4). Escaped they pass. Not so pairs of surrogates: everything else
+    stays as it is.
+    """
+    text = msgspec.json.encode(body).decode()
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def failure(status: int, text: str, details: Raw, retry_after: str = "") -> LikenError:

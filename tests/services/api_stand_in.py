@@ -27,6 +27,7 @@ SLICES = re.compile(r"/apis/resource\.k8s\.io/v1/resourceslices(?:/([^/]+))?")
 CLAIM = re.compile(r"/apis/resource\.k8s\.io/v1/namespaces/([^/]+)/resourceclaims/([^/]+)")
 NODE = re.compile(r"/api/v1/nodes/([^/]+)")
 EVENTS = re.compile(r"/apis/events\.k8s\.io/v1/namespaces/([^/]+)/events")
+NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")  # refused, or read as the end of a line
 LOOK_S = 0.02  # how fast an open watch notices that it shall end
 
 
@@ -247,6 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> Raw:
         self.size_in = int(self.headers.get("Content-Length") or 0)
         content = self.rfile.read(self.size_in)
+        self.yaml_refuses = self.command == "PATCH" and NOT_IN_YAML.search(content.decode()) is not None
         return dict(json.loads(content)) if content else {}
 
     def _handle(self, body: Raw) -> None:
@@ -300,6 +302,8 @@ class _Handler(BaseHTTPRequestHandler):
                 "fieldManager"
             ):
                 raise Refusal(415, "this stand-in knows server-side apply only")
+            if self.yaml_refuses:
+                raise Refusal(400, "error decoding patch: yaml: control characters are not allowed")
             self._done(lambda: store.apply(self.name, body)[0])
         elif self.command == "DELETE":
             self.verb = "delete"

@@ -176,7 +176,7 @@ def offered(slices: dict[str, Raw], pool: str) -> set[str] | None:
 
 def _check_condition(body: Raw, held: Raw | None) -> None:
     version = body["metadata"].get("resourceVersion")
-    if version and (held is None or held["metadata"]["resourceVersion"] != version):
+    if version and held is not None and held["metadata"]["resourceVersion"] != version:
         raise Refusal(409, "the object has been modified; please apply your changes to the latest version")
 
 

@@ -160,6 +160,16 @@ def test_an_apply_returns_what_the_server_made_of_it(api: ApiStandIn, cluster: K
     assert returned["metadata"]["resourceVersion"] == str(api.store.version)
 
 
+def test_text_that_is_json_but_not_yaml_arrives_unchanged(cluster: KubernetesCluster) -> None:
+    odd = '\x01\t\n\x7f\x85\x9f\u2028\ufeff\U0001f600"\\'
+
+    returned = cluster.apply_slice(
+        slices(inventory(device("usb-1", {"name": {"string": odd}})), NODE).slices[0]
+    )
+
+    assert returned["spec"]["devices"][0]["attributes"]["name"] == {"string": odd}
+
+
 def test_an_apply_names_its_manager_and_takes_the_fields(api: ApiStandIn, cluster: KubernetesCluster) -> None:
     cluster.apply_slice(body())
 

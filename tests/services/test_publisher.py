@@ -58,6 +58,14 @@ def test_an_inventory_becomes_the_slice_that_the_rules_make_of_it(rig: Rig) -> N
     assert [entry["manager"] for entry in item["metadata"]["managedFields"]] == ["liken"]
 
 
+def test_text_that_yaml_would_not_take_is_published_unchanged(rig: Rig) -> None:
+    odd = device("usb-9", {"name": {"string": '\x01\t\n\x7f\x85\x9f\u2028\ufeff\U0001f600"\\ '}})
+    running(rig, odd)
+
+    (entry,) = devices_of(rig.server.slices()[rig.first]["spec"])
+    assert entry["attributes"] == odd.attributes
+
+
 def test_without_a_change_nothing_is_written_and_with_one_a_single_slice_is(rig: Rig) -> None:
     many = devices(200)
     running(rig, *many)
