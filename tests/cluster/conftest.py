@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.cluster.played import PlayedMachine
 from tests.cluster.services import Services
 from tests.waiting import eventually
 
+Tell = Callable[[str], None]
 MARK = "LIKEN_CLUSTER_INSIDE"
 NETWORK = (
     "ip link set lo up",
@@ -30,6 +31,18 @@ NETWORK = (
     # containers see the mounts of their pods through shared propagation; nothing of it leaves this namespace
     "mount --make-rshared /",
 )
+
+
+@pytest.fixture(scope="session")
+def tell(request: pytest.FixtureRequest) -> Tell:
+    """Print a line about what happened and how long it took, whatever pytest captures."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def line(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"\n  {text}", end=" ", flush=True)
+
+    return line
 
 
 @pytest.fixture(scope="session")

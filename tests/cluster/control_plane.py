@@ -13,6 +13,7 @@ from tests.waiting import eventually
 
 HOST_ADDRESS = "10.88.0.1"  # the bridge of the pods; also the node's address
 SERVICE_ADDRESS = "10.96.0.1"  # what pods find in KUBERNETES_SERVICE_HOST: the first address of SERVICES
+GUEST_GATEWAY = "10.0.2.2"  # this machine, as a QEMU guest with user networking sees it
 SERVICES = "10.96.0.0/24"
 START_LIMIT_S = 90  # 4 s on an idle machine
 NODES = "system:nodes"
@@ -113,7 +114,7 @@ class ControlPlane:
         )
 
     def _start_api_server(self, controllers: bool) -> None:
-        names = ("IP:127.0.0.1", f"IP:{HOST_ADDRESS}", f"IP:{SERVICE_ADDRESS}", "DNS:kubernetes.default.svc")
+        names = ("IP:127.0.0.1", f"IP:{HOST_ADDRESS}", f"IP:{SERVICE_ADDRESS}", f"IP:{GUEST_GATEWAY}")
         serving = self.authority.issue("kube-apiserver", names=names)
         kubelet = self.authority.issue("apiserver-kubelet-client", ("system:masters",))
         self._tokens = self.authority.signing_key("tokens")

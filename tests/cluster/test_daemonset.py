@@ -16,6 +16,7 @@ from tests.cluster.accounts import LIKEN
 from tests.cluster.api import Api, Object
 from tests.cluster.archives import IMAGES_AT, TAG
 from tests.cluster.binaries import find
+from tests.cluster.conftest import Tell
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.covers import CDI, KUBELET
 from tests.cluster.node import Worker
@@ -124,7 +125,7 @@ def test_all_four_ports_can_be_scraped_and_say_ready(api: Api) -> None:
 
 @pytest.mark.parametrize("victim", SERVICES)
 def test_a_killed_process_takes_no_other_with_it_and_work_goes_on(
-    api: Api, machine: PlayedMachine, victim: Service
+    api: Api, machine: PlayedMachine, victim: Service, tell: Tell
 ) -> None:
     before = {name: status["restartCount"] for name, status in _statuses(api).items()}
     begun = time.monotonic()
@@ -138,12 +139,17 @@ def test_a_killed_process_takes_no_other_with_it_and_work_goes_on(
     _claim_and_run(api, f"after-{victim}")
 
     after = {name: status["restartCount"] for name, status in _statuses(api).items()}
-    print(f"{victim} killed: a pod with a claim ran {prepared_s:.1f} s later")
+    tell(f"{victim} killed: a pod with a claim ran {prepared_s:.1f} s later")
     assert after == before | {victim: before[victim] + 1}
 
 
 def test_a_rolling_update_fails_no_pod_that_starts_meanwhile(
-    api: Api, driver: list[Object], worker: Worker, control_plane: ControlPlane, machine: PlayedMachine
+    api: Api,
+    driver: list[Object],
+    worker: Worker,
+    control_plane: ControlPlane,
+    machine: PlayedMachine,
+    tell: Tell,
 ) -> None:
     for name in SERVICES:
         _tag(worker, f"liken-{name}")
@@ -159,7 +165,7 @@ def test_a_rolling_update_fails_no_pod_that_starts_meanwhile(
 
     delays = delays_of_pods_while(control_plane, roll)
 
-    print(f"rolled to {NEXT_TAG}: {described(delays)}")
+    tell(f"rolled to {NEXT_TAG}: {described(delays)}")
     assert failures(api) == []
     assert longest_wait_s(delays) < WAITS_AT_MOST_S
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.api import Api, Object
+from tests.cluster.conftest import Tell
 from tests.cluster.node import Worker
 from tests.cluster.objects import NAMESPACE, claim, clear, pod, running
 from tests.cluster.played import PlayedMachine
@@ -22,7 +23,7 @@ def api(liken: Services, worker: Worker) -> Iterator[Api]:
 
 
 def test_an_unplugged_device_is_unhealthy_in_the_pods_status_and_healthy_when_back(
-    api: Api, machine: PlayedMachine, worker: Worker
+    api: Api, machine: PlayedMachine, worker: Worker, tell: Tell
 ) -> None:
     place = machine.add_hidraw(ADDRESS, 7, "loop7", announce=True)
     eventually(lambda: DEVICE in _published(api, worker), 10, "the device is published")
@@ -35,7 +36,7 @@ def test_an_unplugged_device_is_unhealthy_in_the_pods_status_and_healthy_when_ba
 
     eventually(lambda: _health(api)["health"] == "Unhealthy", 40, "the device is unhealthy", step_s=0.1)
     told = _health(api)
-    print(f"allocatedResourcesStatus: {told}")
+    tell(f"allocatedResourcesStatus: {told}")
     assert told["resourceID"].startswith("liken.sh/device=")
     assert DEVICE in told["resourceID"]
     assert "unplugged" in told["message"] or "absent" in told["message"]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.accounts import install, node_token
 from tests.cluster.api import Object
+from tests.cluster.conftest import Tell
 from tests.cluster.control_plane import ControlPlane, fake_node
 from tests.cluster.played import PlayedMachine
 from tests.cluster.services import Services
@@ -44,18 +45,18 @@ def test_the_slice_belongs_to_the_node_and_lists_the_hardware(published: Started
     assert [device["name"] for device in item["spec"]["devices"]] == [RENDER, GPU, f"{RENDER}-i2c-dev"]
 
 
-def test_a_deleted_slice_is_back_within_a_second(published: Started) -> None:
+def test_a_deleted_slice_is_back_within_a_second(published: Started, tell: Tell) -> None:
     plane, _, _ = published
     before = plane.api.get("ResourceSlice", SLICE)["spec"]
 
     after_s = _back_after(plane, "ADDED", lambda: plane.api.delete("ResourceSlice", SLICE))
 
-    print(f"deleted slice back after {after_s * 1000:.0f} ms")
+    tell(f"deleted slice back after {after_s * 1000:.0f} ms")
     assert plane.api.get("ResourceSlice", SLICE)["spec"] == before
     assert after_s < BACK_WITHIN_S
 
 
-def test_an_altered_slice_is_put_right_within_a_second(published: Started) -> None:
+def test_an_altered_slice_is_put_right_within_a_second(published: Started, tell: Tell) -> None:
     plane, _, _ = published
     item = plane.api.get("ResourceSlice", SLICE)
     before = item["spec"]["devices"]
@@ -63,19 +64,19 @@ def test_an_altered_slice_is_put_right_within_a_second(published: Started) -> No
 
     after_s = _back_after(plane, "MODIFIED", lambda: plane.api.replace(item), skip=1)
 
-    print(f"altered slice put right after {after_s * 1000:.0f} ms")
+    tell(f"altered slice put right after {after_s * 1000:.0f} ms")
     assert plane.api.get("ResourceSlice", SLICE)["spec"]["devices"] == before
     assert after_s < BACK_WITHIN_S
 
 
-def test_a_new_device_is_published_after_the_settle_time(published: Started) -> None:
+def test_a_new_device_is_published_after_the_settle_time(published: Started, tell: Tell) -> None:
     plane, machine, _ = published
     begun = time.monotonic()
 
     place = machine.add_hidraw("0000:00:05.0", 5, "loop5", announce=True)
 
     eventually(lambda: "pci-0000-00-05-0" in _names(plane), 5, "the new device is published")
-    print(f"hot-plug to slice in {time.monotonic() - begun:.2f} s, 1.0 s of it settling")
+    tell(f"hot-plug to slice in {time.monotonic() - begun:.2f} s, 1.0 s of it settling")
     machine.remove(place)
     assert eventually(lambda: "pci-0000-00-05-0" not in _names(plane), 5, "the device is gone from the slice")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.api import Api, Object
+from tests.cluster.conftest import Tell
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.node import Worker
 from tests.cluster.objects import NAMESPACE, clear, running
@@ -34,14 +35,14 @@ def api(liken: Services, worker: Worker) -> Iterator[Api]:
     clear(worker.api)
 
 
-def test_a_pod_starts_although_the_plugin_was_killed(api: Api, liken: Services) -> None:
+def test_a_pod_starts_although_the_plugin_was_killed(api: Api, liken: Services, tell: Tell) -> None:
     liken.running["plugin"].restart(signal.SIGKILL)
     begun = time.monotonic()
 
     start(api, "unlucky")
     started = running(api, "unlucky", timeout_s=100)
 
-    print(f"a pod ran {time.monotonic() - begun:.1f} s after the plugin was killed and started again")
+    tell(f"a pod ran {time.monotonic() - begun:.1f} s after the plugin was killed and started again")
     assert started["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
@@ -56,7 +57,7 @@ def test_a_running_pod_ends_cleanly_after_the_plugin_was_killed(api: Api, liken:
 
 
 def test_a_restarted_kubelet_gets_the_slices_back_within_a_second(
-    api: Api, liken: Services, worker: Worker, control_plane: ControlPlane
+    api: Api, liken: Services, worker: Worker, control_plane: ControlPlane, tell: Tell
 ) -> None:
     start(api, "steady")
     before = running(api, "steady")
@@ -67,7 +68,7 @@ def test_a_restarted_kubelet_gets_the_slices_back_within_a_second(
     gone = witness.first("DELETED")
     back = witness.first("ADDED", gone.at)
     witness.close()
-    print(f"the kubelet deleted our slice at its start; back after {(back.at - gone.at) * 1000:.0f} ms")
+    tell(f"the kubelet deleted our slice at its start; back after {(back.at - gone.at) * 1000:.0f} ms")
     assert back.at - gone.at < SLICE_BACK_WITHIN_S
     start(api, "later")
     running(api, "later", timeout_s=60)
@@ -82,6 +83,7 @@ def test_pods_keep_starting_while_the_driver_is_handed_over(
     worker: Worker,
     control_plane: ControlPlane,
     folder: Path,
+    tell: Tell,
 ) -> None:
     config = Path(liken.environment["KUBECONFIG"])
     second = Services(folder / "second", machine, worker.name, config, pod_uid=str(uuid.uuid4()))
@@ -96,7 +98,7 @@ def test_pods_keep_starting_while_the_driver_is_handed_over(
 
     delays = delays_of_pods_while(control_plane, roll)
 
-    print(f"handed over twice: {described(delays)}")
+    tell(f"handed over twice: {described(delays)}")
     assert failures(api) == []
     assert longest_wait_s(delays) < WAITS_AT_MOST_S
 
