@@ -52,9 +52,9 @@ def deliver(tree: Tree, hardware: Hardware) -> Delivery:
         if here != hardware.directory and _is_foreign(here, entries, kind, on_board):
             found.bluetooth |= kind == "bluetooth" or (here.endswith("/bluetooth") and bool(entries.dirs))
             continue
-        if kind == "net":
-            found.net = True
-        elif kind == "drm" and _CONNECTOR.match(here.rpartition("/")[2]):
+        # The folder, not the interfaces in it: sysfs shows those of its own network namespace only.
+        found.net = found.net or "net" in entries.dirs
+        if kind == "drm" and _CONNECTOR.match(here.rpartition("/")[2]):
             found.cards.add(here.rsplit("/", 2)[1])
         if "dev" in entries.files and not _take(tree, found, here, kind, entries):
             continue

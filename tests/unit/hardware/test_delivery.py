@@ -74,6 +74,13 @@ def test_a_network_card_with_a_clock_is_still_a_network_card(machine: MachineBui
     assert offered(machine) == {}
 
 
+def test_a_network_card_whose_interface_is_in_another_namespace_is_still_one(machine: MachineBuilder) -> None:
+    card = machine.pci("0000:01:00.0", driver="igb", pci_class="020000")
+    machine.remove(machine.device(f"{card}/net", "eth0", "net"))  # the kernel leaves the empty folder visible
+    machine.node(card, "ptp", "ptp0")
+    assert offered(machine) == {}
+
+
 def test_a_clock_without_a_network_card_is_offered(machine: MachineBuilder) -> None:
     machine.node(machine.pci("0000:01:00.0", driver="ptp_ocp"), "ptp", "ptp0")
     assert offered(machine) == {"pci-0000-01-00-0": ["ptp0"]}
