@@ -23,7 +23,7 @@ from common.hardware.names import assign_names, device_name
 from common.hardware.slot import serial_lines
 from common.hardware.strings import DirectReader, StringReader, UsbStrings
 from common.hardware.survey import Survey, declared_by, survey
-from common.hardware.tree import Tree
+from common.hardware.tree import ExhaustedError, Tree, TreeError
 from common.inventory import SCHEMA, Device, Facts, Inventory, Unclaimed, Withheld
 
 _log = logging.getLogger(__name__)
@@ -168,7 +168,14 @@ def _unclaimed(tree: Tree, found: Survey, builder: _Builder) -> list[Unclaimed]:
         Candidate(*key, name="", modalias=tree.text(f"{hardware.directory}/modalias"))
         for key, hardware in idle.items()
     ]
+    try:
+        found_modules = unclaimed(tree, candidates)
+    except ExhaustedError:
+        raise
+    except TreeError as error:  # what could drive idle hardware is no reason to offer nothing
+        _log.warning("hardware without a driver is not listed: %s", error)
+        return []
     return [
         msgspec.structs.replace(each, name=builder.name(idle[each.bus, each.address]))
-        for each in unclaimed(tree, candidates)
+        for each in found_modules
     ]

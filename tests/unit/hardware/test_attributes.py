@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from common.hardware.attributes import Identity, attributes
 from common.hardware.classes import board_class
-from common.hardware.ids import Names
+from common.hardware.ids import Names, database
 from common.hardware.model import Hardware, Offer
 from common.hardware.text import MAX_BYTES, clean
 from tests.builders import MachineBuilder
@@ -46,7 +46,11 @@ def test_an_interface_has_the_texts_of_its_device(machine: MachineBuilder) -> No
 
 def test_what_a_device_does_not_state_is_absent(machine: MachineBuilder) -> None:
     found = serial_stick(machine)
-    assert ("serial" in found, found["name"]) == (False, "Device 1a86:7523")
+    assert ("serial" in found, found["name"]) == (False, database("usb.ids").find("1a86", "7523"))
+
+
+def test_a_system_without_a_database_names_hardware_by_its_ids() -> None:
+    assert database("none.ids").find("8086", "3e9b") == "Device 8086:3e9b"
 
 
 def test_empty_and_blank_strings_are_absent(machine: MachineBuilder) -> None:

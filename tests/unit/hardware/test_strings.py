@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from common.hardware.ids import database
 from common.hardware.machine import Machine, SerialLine
 from common.hardware.strings import DirectReader, PatientReader, UsbStrings, read_strings
 from common.hardware.tree import ExhaustedError, Tree
@@ -69,7 +70,7 @@ def test_a_device_that_hangs_at_first_sight_is_offered_without_them(
     resetting.places = {"1-2"}
     found = look(machine, PatientReader(LIMIT_S, resetting))
     assert ("serial" in found["usb-1-2-1-0"], found["usb-1-3-1-0"]["serial"]) == (False, "S1-3")
-    assert found["usb-1-2-1-0"]["name"] == "Device 2548:1002"
+    assert found["usb-1-2-1-0"]["name"] == database("usb.ids").find("2548", "1002")
 
 
 def test_a_hanging_device_is_not_asked_again_until_it_answered(

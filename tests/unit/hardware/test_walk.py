@@ -132,6 +132,15 @@ def test_a_console_that_cannot_be_read_offers_nothing(machine: MachineBuilder) -
         look(machine.root, fail(TreeError, "console/active"))
 
 
+def test_module_tables_that_cannot_be_read_hold_back_no_device(machine: MachineBuilder) -> None:
+    every_shape(machine)
+    machine.pci("0000:07:00.0")
+    machine.write("lib/modules/6.12.0/modules.alias", "alias pci:v* thing\n")
+    whole = inventory(machine, SPARE)
+    found = look(machine.root, fail(TreeError, "modules.alias"))
+    assert (found.devices, found.unclaimed, len(whole.unclaimed)) == (whole.devices, (), 1)
+
+
 def test_a_device_that_vanishes_on_the_way_is_normal(machine: MachineBuilder) -> None:
     every_shape(machine)
     whole = inventory(machine, SPARE)
