@@ -107,8 +107,17 @@ class _Parser:
         )
 
     def _roles(self, roles: list[Any]) -> frozenset[str]:
-        names = [self._text(role, f"spec.storage.roles[{index}]") for index, role in enumerate(roles)]
-        return frozenset(name.removeprefix("/dev/") for name in names)
+        names = [self._role(role, f"spec.storage.roles[{index}]") for index, role in enumerate(roles)]
+        return frozenset(names)
+
+    def _role(self, role: Any, place: str) -> str:
+        name = self._text(role, place).removeprefix("/dev/")
+        if name.startswith("disk/"):
+            # a role that matched no disk would give the disk away that it should protect
+            raise self._error(
+                place, f"{role!r} is a link; write the name it leads to, or the owner's address"
+            )
+        return name
 
     def _line(self, entry: Any, place: str) -> SerialLine:
         given = self._mapping(entry, place, ("protocol", "vendor", "product", "serial"))

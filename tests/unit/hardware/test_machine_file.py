@@ -65,6 +65,10 @@ def test_no_roles_and_an_empty_list_of_roles_differ() -> None:
         (b"spec: {release: [tpm]}", "spec.release[0] 'tpm' is not known"),
         (b"spec: {release: watchdog}", "spec.release has to be a list"),
         (b"spec: {storage: {roles: [{}]}}", "spec.storage.roles[0] has to be a text"),
+        (
+            b"spec: {storage: {roles: [/dev/disk/by-id/x]}}",
+            "spec.storage.roles[0] '/dev/disk/by-id/x' is a link",
+        ),
         (b"spec: {serio: [{vendor: 2548, product: 1002}]}", "spec.serio[0].protocol has to be a text"),
         (b"spec: {serio: [{protocol: x, vendor: 2548, product: 1002}]}", "spec.serio[0].protocol 'x'"),
         (
