@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.bench import Bench
-from tests.kernel.hardware import MODULES, full_machine
+from tests.kernel.hardware import FRAMEBUFFERS, LATE_MODULES, MODULES, full_machine
 from tests.kernel.machine import Guest, boot
 from tests.kernel.plugs import Plugs
 from tests.kernel.product import STATE, Product
@@ -55,6 +55,8 @@ def guest(tmp_path_factory: pytest.TempPathFactory, tell: Tell) -> Iterator[Gues
     try:
         tell(f"booted to a ready agent in {time.monotonic() - started:.1f} s")
         failed = machine.call("load", list(MODULES))
+        machine.call("write", FRAMEBUFFERS, "0")
+        failed += machine.call("load", list(LATE_MODULES))
         assert failed == [], f"modules that do not load: {failed}"
         yield machine
     finally:

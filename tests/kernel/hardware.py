@@ -13,12 +13,16 @@ MODULES = (
     *("dummy_hcd:num=6", "libcomposite", "usb_f_acm", "usb_f_hid", "usb_f_mass_storage"),
 )
 
+# Loaded when drm_kms_helper gives no framebuffer any more: this driver does not get through with one.
+LATE_MODULES = ("radeon",)
+FRAMEBUFFERS = "/sys/module/drm_kms_helper/parameters/fbdev_emulation"
+
 HOTPLUG_PORTS = ("rp1", "rp2", "rp3")  # PCI root ports that are empty at boot
 
 
 def full_machine(work: Path) -> list[str]:
     """QEMU words for scenario 1: one of everything that the rules tell apart."""
-    for name, size in (("stick", 16), ("spare", 32), ("hotnvme", 32), ("hotstick", 16)):
+    for name, size in (("stick", 16), ("spare", 32), ("shared", 32)):
         with (work / f"{name}.img").open("wb") as image:
             image.truncate(size << 20)
     return [
@@ -41,6 +45,13 @@ def full_machine(work: Path) -> list[str]:
         *["-device", "intel-hda,id=hda,addr=0x5", "-device", "hda-duplex,bus=hda.0,audiodev=sound"],
         *_drive("spare", work),
         *["-device", "nvme,drive=spare,serial=NVME0001,addr=0x6"],
+        # one namespace behind two controllers: its disk lies below virtual/nvme-subsystem
+        *_drive("shared", work),
+        *["-device", "nvme-subsys,id=subsystem,nqn=pair"],
+        *["-device", "nvme,id=path-a,serial=PAIR0001,subsys=subsystem,addr=0xa"],
+        *["-device", "nvme-ns,drive=shared,bus=path-a,nsid=1,shared=on"],
+        *["-device", "nvme,id=path-b,serial=PAIR0001,subsys=subsystem,addr=0xb"],
+        *["-device", "ati-vga,model=rv100,addr=0xc,romfile="],
         *["-chardev", f"socket,id=tpm,path={work}/tpm.sock", "-tpmdev", "emulator,id=tpm0,chardev=tpm"],
         *["-device", "tpm-crb,tpmdev=tpm0"],
         *["-device", "i6300esb,addr=0x7"],

@@ -1,13 +1,15 @@
 """containerd and runc in the guest, reading the CDI specs that the product writes."""
 
 import sys
+import sysconfig
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.binaries import UnavailableError as NotBuiltError
 from tests.cluster.binaries import build_tool, find
 from tests.kernel.machine import Guest
-from tests.kernel.provision import UnavailableError
+from tests.kernel.provision import REPOSITORY, UnavailableError
 from tests.waiting import eventually
 
 HOME = "/run/containerd"
@@ -57,22 +59,30 @@ class Runtime:
         path = f"{folder}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         words = [f"{folder}/containerd", "--config", f"{HOME}/config.toml"]
         guest.call("start", words, f"{HOME}/log", environment={"PATH": path})
-        eventually(lambda: self._ctr("version")["code"] == 0, START_S, "containerd answers", step_s=0.5)
+        eventually(self._answers, START_S, "containerd answers", step_s=0.5)
 
-    def run(self, ids: list[str], *command: str, user: str = "0:0", rootfs: str = ROOTFS) -> dict[str, Any]:
+    def run(self, ids: list[str], *command: str, user: str = "0:0") -> dict[str, Any]:
         """Run a container to its end with CDI devices: `{"code", "out", "err"}`."""
-        self._runs += 1
-        devices = [word for name in ids for word in ("--device", name)]
-        words = ["run", "--rm", "--rootfs", "--net-host", "--user", user, *devices]
-        return self._ctr(*words, rootfs, f"run-{self._runs}", *command)
-
-    def run_python(self, ids: list[str], script: str, *arguments: str) -> dict[str, Any]:
-        """Run a script of this repository in a container that has the guest's files, and its own /dev."""
-        bind = f"mkdir -p {WHOLE_ROOTFS}; mountpoint -q {WHOLE_ROOTFS} || mount --rbind / {WHOLE_ROOTFS}"
-        self._guest.run("sh", "-c", bind)
-        return self.run(ids, sys.executable, script, *arguments, rootfs=WHOLE_ROOTFS)
-
-    def _ctr(self, *words: str) -> dict[str, Any]:
-        argv = [f"{self._folder}/ctr", "--address", SOCKET, *words]
+        argv = self._words(ids, user, ROOTFS, command)
         done: dict[str, Any] = self._guest.call("run", argv, timeout_s=CONTAINER_S)
         return done
+
+    def begin_python(self, ids: list[str], script: str, *arguments: str) -> "Future[dict[str, Any]]":
+        """Run a script of this repository in a container that has the guest's files, and its own /dev."""
+        # the root alone and what Python needs: all mounts would bring a /sys that no container may cover
+        parts = (sysconfig.get_path("stdlib"), str(REPOSITORY / "tests"))
+        binds = "".join(f" && mount --bind {part} {WHOLE_ROOTFS}{part}" for part in parts)
+        make = f"mkdir -p {WHOLE_ROOTFS} && mount --bind / {WHOLE_ROOTFS}{binds}"
+        self._guest.run("sh", "-c", f"mountpoint -q {WHOLE_ROOTFS} || ({make})")
+        argv = self._words(ids, "0:0", WHOLE_ROOTFS, (sys.executable, script, *arguments))
+        return self._guest.begin("run", argv, timeout_s=CONTAINER_S)
+
+    def _words(self, ids: list[str], user: str, rootfs: str, command: tuple[str, ...]) -> list[str]:
+        self._runs += 1
+        devices = [word for name in ids for word in ("--device", name)]
+        words = ["run", "--rm", "--rootfs", "--net-host", "--env", "PATH=/bin", "--user", user, *devices]
+        return [f"{self._folder}/ctr", "--address", SOCKET, *words, rootfs, f"run-{self._runs}", *command]
+
+    def _answers(self) -> bool:
+        argv = [f"{self._folder}/ctr", "--address", SOCKET, "version"]
+        return bool(self._guest.call("run", argv, timeout_s=CONTAINER_S)["code"] == 0)

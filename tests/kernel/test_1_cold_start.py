@@ -23,6 +23,9 @@ OFFERED = {
         "/dev/snd/pcmCNDNp",
     ),
     "pci-0000-00-08-0": ("/dev/ttySN",),
+    "pci-0000-00-0c-0": ("/dev/dri/renderDN",),
+    "pci-0000-00-0c-0-display": ("/dev/dri/cardN",),
+    "pci-0000-00-0c-0-i2c-dev": ("/dev/i2c-N",) * 4,
     "pci-0000-00-1f-3": ("/dev/i2c-N",),
     "platform-i8042": ("/dev/input/eventN", "/dev/input/eventN", "/dev/input/mouseN"),
     "usb-1-1-1-0": HID,
@@ -37,6 +40,8 @@ WITHHELD = {
     "/dev/ng0n1": "storage",
     "/dev/nvme0": "storage",
     "/dev/nvme0n1": "storage",
+    "/dev/nvme1": "storage",
+    "/dev/nvme2": "storage",
     "/dev/rtc0": "rtc",
     "/dev/tpm0": "tpm",
     "/dev/tpmrm0": "tpm",
@@ -44,7 +49,7 @@ WITHHELD = {
     "/dev/vda": "storage",
     "/dev/vportNpN": "guest",
 }
-SHAREABLE = {"pci-0000-00-04-0"}
+SHAREABLE = {"pci-0000-00-04-0", "pci-0000-00-0c-0"}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +76,7 @@ def test_the_machines_own_nodes_are_withheld_with_their_reason(inventory: dict[s
     assert {re.sub(r"vport\d+p\d+", "vportNpN", node): reason for node, reason in found.items()} == WITHHELD
 
 
-def test_only_the_render_node_is_shareable(inventory: dict[str, Any]) -> None:
+def test_only_render_nodes_are_shareable(inventory: dict[str, Any]) -> None:
     assert {device["name"] for device in inventory["devices"] if device["shareable"]} == SHAREABLE
 
 

@@ -19,9 +19,19 @@ def usbfs(product: Product, claim: Claim, name: str) -> str:
     return next(path for path in (product.spec(claim) or {})[name] if path.startswith("/dev/bus/usb/"))
 
 
-def detach(runtime: Runtime, claim: Claim, name: str, node: str, interface: int) -> None:
-    done = runtime.run_python(claim.ids[name], DETACH, node, str(interface))
-    assert (done["code"], done["out"].strip()) == (0, "detached"), done
+class Program:
+    """A program in a container of a claim that takes an interface from its driver until it is ended."""
+
+    def __init__(self, guest: Guest, runtime: Runtime, claim: Claim, node: str, interface: int) -> None:
+        self._guest = guest
+        self._end = f"/end-{claim.uid}"
+        arguments = (node, str(interface), self._end)
+        self._runs = runtime.begin_python(claim.ids[claim.devices[0]], DETACH, *arguments)
+
+    def die(self) -> None:
+        self._guest.call("write", self._end, "")
+        done = self._runs.result(60)
+        assert (done["code"], done["out"].strip()) == (0, "detached"), done
 
 
 def test_a_detached_interface_keeps_its_usbfs_node_and_unprepare_binds_it_again(
@@ -34,11 +44,14 @@ def test_a_detached_interface_keeps_its_usbfs_node_and_unprepare_binds_it_again(
 
     left = product.waiting_for_spec(claim, {NAME: [node]})
     gone = product.waiting_for_slice(lacks=[NAME])
-    detach(runtime, claim, NAME, node, 0)
-    left.result(30)
-    gone.result(30)
-    assert not guest.call("exists", "/sys/bus/usb/devices/1-8:1.0/driver")
+    program = Program(guest, runtime, claim, node, 0)
+    left.result(60)
+    gone.result(60)
+    assert guest.run("readlink", "/sys/bus/usb/devices/1-8:1.0/driver").strip().endswith("/usbfs")
+    assert guest.call("seen")["presence"][claim.uid] == {NAME: "present"}
 
+    program.die()
+    assert not guest.call("exists", "/sys/bus/usb/devices/1-8:1.0/driver")
     listed = product.waiting_for_slice(has=[NAME])
     began = time.monotonic()
     product.release(claim)
@@ -64,8 +77,9 @@ def test_an_interface_is_bound_again_when_the_last_claim_on_its_device_ends(
     other = (product.spec(second) or {})[names[1]]
 
     left = product.waiting_for_spec(first, {names[0]: [node]})
-    detach(runtime, first, names[0], node, 0)
-    left.result(30)
+    program = Program(guest, runtime, first, node, 0)
+    left.result(60)
+    program.die()
     assert product.spec(second) == {names[1]: other}
     product.release(first)
     assert not guest.call("exists", f"/sys/bus/usb/devices/{address}:1.0/driver")

@@ -68,9 +68,7 @@ def test_after_a_lost_event_the_walk_happens_and_nothing_is_missed(
         guest.call("kill", watcher, int(signal.SIGCONT))
     began = time.monotonic()
     small_buffer.waiting_for_slice(has=[STICK.device]).result(60)
-    tell(
-        f"{FLOOD} events lost while it slept; the stick is in the slice {time.monotonic() - began:.2f} s later"
-    )
+    tell(f"{FLOOD} events while it slept; the stick in the slice {time.monotonic() - began:.2f} s later")
     guest.call("wait_note", mark, "inventory")
     assert small_buffer.pids()["watcher"] == watcher
     lost = guest.call("metric", WATCHER_METRICS, "liken_uevents_lost_total")

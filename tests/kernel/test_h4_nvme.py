@@ -1,0 +1,77 @@
+"""Hard scenario 4: internal disks of a machine that declares its own; NVMe under a claim."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.plugs import KINDS, Plugs
+from tests.kernel.product import Product, absent
+
+NVME = KINDS["nvme"]
+HOT = "pci-0000-01-00-0"
+SPARE = "pci-0000-00-06-0"
+SYSTEM = "pci-0000-00-12-0"
+MACHINE_FILE = "/etc/liken/machine.yaml"
+
+
+@pytest.fixture(scope="module")
+def declared(guest: Guest, product: Product) -> Iterator[Product]:
+    """The product on a machine whose file names the one disk that it needs."""
+    guest.call("write", MACHINE_FILE, "spec:\n  storage:\n    roles: [vda]\n")
+    product.restart()
+    yield product
+    guest.run("rm", MACHINE_FILE)
+    product.restart()
+
+
+def test_a_spare_internal_disk_is_offered_and_the_systems_is_not(
+    guest: Guest, declared: Product, tell: Tell
+) -> None:
+    declared.waiting_for_slice(has=[SPARE], lacks=[SYSTEM]).result(60)
+    inventory = declared.inventory()
+    assert inventory["facts"]["storage"] == "roles"
+    assert [node["path"] for node in declared.device(SPARE)["nodes"]] == [
+        "/dev/ng0n1",
+        "/dev/nvme0",
+        "/dev/nvme0n1",
+    ]
+    tell(f"{SPARE} is offered: its owner declared that the machine needs vda alone")
+
+
+def test_two_controllers_of_one_disk_are_not_offered(declared: Product, tell: Tell) -> None:
+    names = {f"pci-0000-00-{slot}-0" for slot in ("0a", "0b")}
+    assert names.isdisjoint(device["name"] for device in declared.inventory()["devices"])
+    reasons = {entry["node"]: entry["detail"] for entry in declared.inventory()["withheld"]}
+    tell(f"multipath: {reasons['/dev/nvme1']}")
+    assert {"/dev/nvme1", "/dev/nvme2"} <= set(reasons)
+
+
+def test_a_claimed_nvme_disk_comes_and_goes(
+    guest: Guest, declared: Product, plugs: Plugs, tell: Tell
+) -> None:
+    appeared = declared.waiting_for_slice(has=[HOT])
+    began = plugs.plug(NVME)
+    appeared.result(60)
+    tell(f"nvme: device_add to slice {time.monotonic() - began:.2f} s")
+    claim = declared.claim("nvme", HOT)
+    nodes = (declared.spec(claim) or {})[HOT]
+    assert sorted(path.rstrip("0123456789") for path in nodes) == ["/dev/ng3n", "/dev/nvme", "/dev/nvme3n"]
+
+    safe = declared.waiting_for_spec(claim, {HOT: absent(HOT)})
+    gone = declared.waiting_for_slice(lacks=[HOT])
+    began = plugs.unplug(NVME)
+    safe.result(60)
+    told = time.monotonic() - began
+    gone.result(60)
+    tell(f"nvme: device_del to absent spec {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
+    plugs.free(NVME)
+
+    present = declared.waiting_for_presence(claim, HOT, "present")
+    began = plugs.plug(NVME)
+    present.result(60)
+    guest.call("wait_spec", claim.uid, {HOT: nodes})
+    tell(f"nvme: device_add to spec {time.monotonic() - began:.2f} s")
+    declared.release(claim)
