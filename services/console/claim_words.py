@@ -20,16 +20,23 @@ _NOW: dict[str, tuple[State, str]] = {
 def explain_claim(what: str, machine: Opened, lookup: Lookup) -> list[Answer]:
     """One answer per device of each prepared claim called `what`: NAME, NAMESPACE/NAME or UID; [] for none.
 
+    The name or bus address of a claimed device that is away counts too: only its claim still knows it.
     Raises MachineError when the records cannot be read.
     """
     answers = []
     for claimed in look(open_prepared(machine.settings, machine.tree, machine.machine)):
-        if what in _names(claimed.entry):
-            answers += [
-                _answer(claimed.entry, one, claimed.spec.get(one.device, ()), lookup)
-                for one in claimed.devices
-            ]
+        whole = what in _names(claimed.entry)
+        answers += [
+            _answer(claimed.entry, one, claimed.spec.get(one.device, ()), lookup)
+            for one in claimed.devices
+            if whole or what in _names_of_device(claimed.entry, one.device)
+        ]
     return answers
+
+
+def _names_of_device(entry: Entry, device: str) -> set[str]:
+    results = entry.record.results if entry.record is not None else ()
+    return {device, *(result.address for result in results if result.device == device)}
 
 
 def _names(entry: Entry) -> set[str]:

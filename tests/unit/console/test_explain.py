@@ -89,6 +89,15 @@ def test_a_claim_is_explained_by_the_state_of_its_devices(
         ]
 
 
+@pytest.mark.parametrize("what", ["usb-1-9-1-0", "1-9:1.0"])
+def test_hardware_that_is_away_is_known_by_its_claim(
+    what: str, command: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claimed(command, ("usb-1-9-1-0", "1-9:1.0"))
+    assert run(["explain", what]) == 0
+    assert "the claim home/keys holds usb-1-9-1-0, which is away" in capsys.readouterr().out
+
+
 def test_unclaimed_lists_hardware_with_its_modules(command: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["unclaimed"]) == 0
     text = capsys.readouterr().out
