@@ -17,6 +17,7 @@ UNKNOWN = "it cannot be told whether the machine uses it"
 _SCSI_DISKS = frozenset({"scsi:t-0x00", "scsi:t-0x07", "scsi:t-0x0e", "scsi:t-0x14"})
 _OPTICAL = re.compile(r"sr\d+")
 _CARD = re.compile(r"mmcblk\d+")
+_PARTITION = re.compile(r"(?<=[a-z])\d+$|(?<=\d)p\d+$")  # sda1, nvme0n1p2, mmcblk0p1
 
 
 def withheld_disks(
@@ -33,11 +34,12 @@ def withheld_disks(
         if detail:
             found[node.path] = detail
     busy = {node.directory: in_use(tree, facts, node) for node in disks}
+    declared = _declared(facts, hardware, nodes)
     for node in disks:
         detail = (
             busy[node.directory]
             or _partition_in_use(node, busy)
-            or _declared(facts, hardware, node)
+            or declared
             or _undeclared(tree, facts, hardware, node)
         )
         if detail:
@@ -90,11 +92,16 @@ def in_use(tree: Tree, facts: StorageFacts, node: Node) -> str:
     return facts.every
 
 
-def _declared(facts: StorageFacts, hardware: Hardware, node: Node) -> str:
-    if facts.roles is None:
-        return ""
-    for role in (node.devname, node.directory.rpartition("/")[2], hardware.address):
-        if role in facts.roles:
+def _declared(facts: StorageFacts, hardware: Hardware, nodes: Iterable[Node]) -> str:
+    """Why the machine file keeps this hardware; "" when it does not.
+
+    A role names the owner's address, any of its nodes, or a partition of one of its disks, there now or not.
+    """
+    words = {hardware.address, hardware.address.partition(":")[0] if hardware.bus == "usb" else ""}
+    words.update(node.devname for node in nodes)
+    words.update(node.directory.rpartition("/")[2] for node in nodes)
+    for role in sorted(facts.roles or ()):
+        if role in words or _PARTITION.sub("", role) in words:
             return f"spec.storage.roles names {role}: the machine needs it"
     return ""
 

@@ -41,7 +41,20 @@ def test_declared_roles_offer_every_other_disk(machine: MachineBuilder) -> None:
     assert inventory(machine, SPARE).facts.storage == "roles"
 
 
-@pytest.mark.parametrize("role", ["sda", "sda1", "0000:00:17.0"])
+@pytest.mark.parametrize("role", ["nvme0", "nvme0n1", "nvme0n1p3", "ng0n1"])
+def test_a_role_may_name_any_node_of_an_nvme_controller(machine: MachineBuilder, role: str) -> None:
+    machine.nvme(machine.pci("0000:04:00.0", driver="nvme"), 0)
+    machine.nvme(machine.pci("0000:05:00.0", driver="nvme"), 1)
+    assert list(offered(machine, Machine(roles=frozenset({role})))) == ["pci-0000-05-00-0"]
+
+
+@pytest.mark.parametrize("role", ["1-4", "1-4:1.0"])
+def test_a_role_may_name_a_usb_device(machine: MachineBuilder, role: str) -> None:
+    stick(machine)
+    assert offered(machine, Machine(roles=frozenset({role}))) == {}
+
+
+@pytest.mark.parametrize("role", ["sda", "sda1", "sda7", "sg0", "0000:00:17.0"])
 def test_a_role_names_a_disk_a_partition_or_an_owner(machine: MachineBuilder, role: str) -> None:
     internal(machine, "sda1")
     assert offered(machine, Machine(roles=frozenset({role}))) == {}
