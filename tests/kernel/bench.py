@@ -18,6 +18,10 @@ class Bench:
         self._guest.call("gadget", "make", name, vendor, product, list(functions), **more)
         self._made.append(name)
 
+    def make_radio(self, name: str, vendor: str, product: str) -> None:
+        self._guest.call("gadget", "make_radio", name, vendor, product)
+        self._made.append(name)
+
     def plug(self, name: str, port: int) -> float:
         began = time.monotonic()
         self._guest.call("gadget", "plug", name, port)

@@ -16,7 +16,7 @@ HOME = "/run/containerd"
 SOCKET = f"{HOME}/containerd.sock"
 ROOTFS = "/run/rootfs"
 WHOLE_ROOTFS = "/run/whole"  # the guest's own root, for containers that run Python
-APPLETS = ("sh", "ls", "stat", "sleep", "cat", "id", "head")
+APPLETS = ("sh", "ls", "stat", "sleep", "cat", "id", "seq")
 START_S = 60.0
 CONTAINER_S = 60.0
 CONFIG = f"""version = 3
@@ -63,9 +63,12 @@ class Runtime:
 
     def run(self, ids: list[str], *command: str, user: str = "0:0") -> dict[str, Any]:
         """Run a container to its end with CDI devices: `{"code", "out", "err"}`."""
+        return self.begin(ids, *command, user=user).result(CONTAINER_S + 30)
+
+    def begin(self, ids: list[str], *command: str, user: str = "0:0") -> "Future[dict[str, Any]]":
+        """Start a container; its result when it has ended."""
         argv = self._words(ids, user, ROOTFS, command)
-        done: dict[str, Any] = self._guest.call("run", argv, timeout_s=CONTAINER_S)
-        return done
+        return self._guest.begin("run", argv, timeout_s=CONTAINER_S)
 
     def begin_python(self, ids: list[str], script: str, *arguments: str) -> "Future[dict[str, Any]]":
         """Run a script of this repository in a container that has the guest's files, and its own /dev."""

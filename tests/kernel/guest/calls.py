@@ -6,6 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.kernel.guest.inputs import opens, uinput, uinput_end, watch_opens
+
+__all__ = ["opens", "uinput", "uinput_end", "watch_opens"]
+
 
 def boottime() -> float:
     """Seconds since the guest started: the clock of `stirred`."""
@@ -270,3 +274,12 @@ def metric(url: str, name: str) -> float:
     with urllib.request.urlopen(url, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
+
+
+def wait_process(words: str, timeout_s: float = 60.0) -> None:
+    """Wait until a process runs whose command line contains `words`."""
+    deadline = time.monotonic() + timeout_s
+    while subprocess.run(["pgrep", "-f", words], capture_output=True, check=False).returncode:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no process with {words!r} within {timeout_s} s")
+        time.sleep(0.1)

@@ -1,6 +1,7 @@
 """What a libusb program does, in a container: take an interface from its kernel driver, use it, die.
 
-Run with a usbfs node, an interface number, and a file whose appearance is the time to die. Numbers are those of linux/usbdevice_fs.h on a 64-bit machine.
+Run with a usbfs node, an interface number, and a file whose appearance is the time to die. The numbers
+are those of linux/usbdevice_fs.h on a 64-bit machine.
 """
 
 import ctypes

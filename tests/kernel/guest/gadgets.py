@@ -1,5 +1,7 @@
 """USB devices of any identity: configfs gadgets on dummy_hcd, a make-believe USB controller."""
 
+import os
+import struct
 import subprocess
 from pathlib import Path
 
@@ -69,6 +71,10 @@ def unplug(name: str) -> None:
 def remove(name: str) -> None:
     """Forget an unplugged gadget."""
     home = GADGETS / name
+    if name in _radios:
+        os.close(_radios.pop(name))
+        subprocess.run(["umount", f"/run/{name}.ffs"], check=True)
+        Path(f"/run/{name}.ffs").rmdir()
     for link in (home / "configs/c.1").iterdir():
         if link.is_symlink():
             link.unlink()
@@ -79,3 +85,29 @@ def remove(name: str) -> None:
         home,
     ]:
         folder.rmdir()
+
+
+def make_radio(name: str, vendor: str, product: str) -> None:
+    """A gadget that btusb takes for a Bluetooth adapter: class e0/01/01, with the three endpoints it wants.
+
+    Nobody answers on them; the adapter registers all the same.
+    """
+    make(name, vendor, product, ["ffs"])
+    place = Path(f"/run/{name}.ffs")
+    place.mkdir()
+    subprocess.run(["mount", "-t", "functionfs", f"{name}-0", str(place)], check=True)
+    control = os.open(place / "ep0", os.O_RDWR)  # open for as long as the gadget lives
+    _radios[name] = control
+    # usb/functionfs.h: magic 3, length, flags (full and high speed), a count of descriptors per speed
+    body = struct.pack("<III", 1 | 2, 4, 4) + _interface(64, 1) + _interface(512, 4)
+    os.write(control, struct.pack("<II", 3, 8 + len(body)) + body)
+    os.write(control, struct.pack("<IIII", 2, 16, 0, 0))
+
+
+def _interface(bulk_size: int, interval: int) -> bytes:
+    interface = struct.pack("<9B", 9, 4, 0, 0, 3, 0xE0, 1, 1, 0)
+    ends = ((0x81, 3, 16, interval), (0x82, 2, bulk_size, 0), (0x02, 2, bulk_size, 0))
+    return interface + b"".join(struct.pack("<BBBBHB", 7, 5, *end) for end in ends)
+
+
+_radios: dict[str, int] = {}  # open control files by gadget

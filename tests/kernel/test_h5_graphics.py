@@ -1,0 +1,65 @@
+"""Hard scenario 5: a graphics card with card, render node and wires; and one whose driver comes and goes."""
+
+import time
+
+from tests.kernel.conftest import Tell
+from tests.kernel.machine import Guest
+from tests.kernel.product import Product, absent
+
+CARD = "pci-0000-00-0c-0"
+VIRTUAL = "pci-0000-00-04-0"
+DRIVER = "/sys/bus/virtio/drivers/virtio_gpu"
+
+
+def test_a_card_is_three_devices_and_nobody_of_ours_opens_it(
+    guest: Guest, product: Product, tell: Tell
+) -> None:
+    names = {CARD: "drm", f"{CARD}-display": "drm", f"{CARD}-i2c-dev": "i2c-dev"}
+    product.waiting_for_slice(has=list(names)).result(60)
+    found = {name: product.device(name) for name in names}
+    assert {name: device["attributes"]["subsystem"]["string"] for name, device in found.items()} == names
+    assert {device["attributes"]["address"]["string"] for device in found.values()} == {"0000:00:0c.0"}
+    card = found[f"{CARD}-display"]["nodes"][0]["path"]
+    guest.call("watch_opens", [card, "/dev/dri/card0"])
+
+    # the shape of the display operator's claim: card, render node and wires of one card
+    claim = product.claim("display", *names)
+    spec = product.spec(claim) or {}
+    assert spec == {name: [node["path"] for node in device["nodes"]] for name, device in found.items()}
+    second = product.claim("render", CARD)
+    assert product.spec(second) == {CARD: spec[CARD]}
+    mark = guest.call("mark")
+    guest.call("write", "/sys/class/drm/card1/uevent", "add")
+    guest.call("wait_note", mark, "inventory")
+    for each in (claim, second):
+        product.release(each)
+    opened = guest.call("opens")
+    tell(f"{len(names)} devices; two claims, a walk and passes: {opened}")
+    assert opened == {card: 0, "/dev/dri/card0": 0}
+
+
+def test_a_graphics_driver_that_goes_and_comes_takes_its_devices_along(
+    guest: Guest, product: Product, tell: Tell
+) -> None:
+    render, display = VIRTUAL, f"{VIRTUAL}-display"
+    product.waiting_for_slice(has=[render, display]).result(60)
+    claim = product.claim("virtual", render)
+    nodes = product.spec(claim)
+    device = guest.run("sh", "-c", f"basename {DRIVER}/virtio*").strip()
+
+    safe = product.waiting_for_spec(claim, {render: absent(render)})
+    gone = product.waiting_for_slice(lacks=[render, display])
+    began = time.monotonic()
+    guest.call("write", f"{DRIVER}/unbind", device)
+    safe.result(30)
+    told = time.monotonic() - began
+    gone.result(30)
+    tell(f"unbind to absent spec {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
+
+    back = product.waiting_for_spec(claim, nodes)
+    began = time.monotonic()
+    guest.call("write", f"{DRIVER}/bind", device)
+    back.result(30)
+    product.waiting_for_slice(has=[render, display]).result(30)
+    tell(f"bind to slice {time.monotonic() - began:.2f} s")
+    product.release(claim)
