@@ -102,6 +102,7 @@ def record(tree: Tree, machine: Machine, machine_file: bytes = b"") -> Recording
         inspect(noted, machine, bus, address)
     recording = Recording(dict(noting.files), dict(noting.links))
     _add_listed(tree, noting, recording)
+    _make_playable(tree, recording)
     _keep_matching_modules(noted, recording)
     _reduce_proc(recording)
     if machine_file:
@@ -124,6 +125,15 @@ def _add_listed(tree: Tree, noting: _Noting, recording: Recording) -> None:
         for path in (f"{folder}/{name}" for name in found.files & names):
             if path not in recording.files and (content := _quietly(tree, path)) is not None:
                 recording.files[path] = content
+
+
+def _make_playable(tree: Tree, recording: Recording) -> None:
+    """What a device is when it is plugged and unplugged: the rules need no `uevent` of a USB device, its
+    kernel events do."""
+    devices = [path.rpartition("/")[0] for path in recording.links if path.endswith("/subsystem")]
+    for path in (f"{device}/{name}" for device in devices for name in ("uevent", "dev")):
+        if path not in recording.files and (content := _quietly(tree, path)) is not None:
+            recording.files[path] = content
 
 
 def _quietly(tree: Tree, path: str) -> bytes | None:

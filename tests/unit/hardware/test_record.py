@@ -126,5 +126,5 @@ def test_a_recording_is_the_same_bytes_twice(built: MachineBuilder) -> None:
 def test_a_recording_has_what_it_takes_to_unplug_and_plug_its_devices(built: MachineBuilder) -> None:
     recording = record(built.tree(), Machine())
     adapter = "sys/devices/pci0000:00/0000:00:14.0/usb1/1-1"
-    assert recording.files[f"{adapter}/uevent"].startswith(b"DEVTYPE=usb_device")
+    assert b"DEVTYPE=usb_device" in recording.files[f"{adapter}/uevent"]
     assert recording.files[f"{adapter}/dev"].startswith(b"189:")
