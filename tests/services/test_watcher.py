@@ -165,6 +165,7 @@ def test_a_tick_comes_long_before_the_burst_settles(
 def test_events_that_change_nothing_wake_no_walk(watcher: Watcher) -> None:
     process = watcher.start().wait_ready()
     watcher.inventory(lambda _: True)
+    eventually(lambda: watcher.reader.wait(0.2) == [], 5, "nothing is left over")
     watcher.send("add", "sys/devices/virtual/net/veth0")
     watcher.send("change", "sys/devices/pci0000:00/0000:00:14.0/usb1/1-1")
     watcher.send("add", "sys/card0")
