@@ -18,7 +18,7 @@ from services.publisher.writer import Clocks
 log = logging.getLogger(__name__)
 
 LOCK = "publisher.active.lock"
-STANDBY_S = 0.25  # how often an instance that stands by asks whether it is its turn
+STANDBY_S = 0.1  # how often an instance that stands by asks whether it is its turn
 TURN_S = 60.0  # the loop turns at least this often; the inventory's heartbeat comes as often
 
 
@@ -35,13 +35,12 @@ def start(context: Context) -> None:
     reader = BusReader(settings.bus_dir, "publisher", ("inventory", "presence"))
     context.stop.call(reader.wake)
     loop = Loop(context, reader, publisher)
-    threading.Thread(target=cluster.warm, name="warm", daemon=True).start()
     lock = LifeLock(settings.plugin_dir / LOCK)  # kept until the end: the kernel gives it back with the file
     watch = WatchThread(Watching(cluster, seen, loop.wake, metrics), context)
     try:
         settings.plugin_dir.mkdir(parents=True, exist_ok=True)
+        watch.start()  # also while standing by: what the cluster holds is known when the turn comes
         loop.stand_by(lock)
-        watch.start()
         loop.publish()
     except OSError as error:
         raise MachineError(f"cannot make {settings.plugin_dir}: {error.strerror}") from error

@@ -51,6 +51,9 @@ class ApiStore:
         self.claims: dict[tuple[str, str], Raw] = {}
         self.events: list[Raw] = []
         self.dropped_fields: set[str] = set()  # names of device fields whose gate is off
+        self.empty_is_null = (
+            False  # Kubernetes 1.34 returns an empty list of devices as null, 1.37 not at all
+        )
         self.observers: list[Callable[[dict[str, Raw]], None]] = []  # told all slices after each change
         self._history: list[Change] = []
         self._oldest = 0  # changes up to this version are forgotten
@@ -73,12 +76,14 @@ class ApiStore:
             held = self.slices.get(name)
             _check_condition(body, held)
             item = _merged(held, body, name)
-            for device in item["spec"].get("devices", ()):
+            for device in item["spec"].get("devices") or ():
                 for field in self.dropped_fields:
                     device.pop(field, None)
+            _validate(item, held)
             if not item["spec"].get("devices"):
                 item["spec"].pop("devices", None)
-            _validate(item, held)
+                if self.empty_is_null:
+                    item["spec"]["devices"] = None
             if held is not None and _same(held, item):
                 return copy.deepcopy(held), False
             self._put("MODIFIED" if held else "ADDED", item)
@@ -170,7 +175,7 @@ def offered(slices: dict[str, Raw], pool: str) -> set[str] | None:
     current = [item for item in mine if item["spec"]["pool"]["generation"] == newest]
     if not current or any(item["spec"]["pool"]["resourceSliceCount"] != len(current) for item in current):
         return None
-    names = [device["name"] for item in current for device in item["spec"].get("devices", ())]
+    names = [device["name"] for item in current for device in item["spec"].get("devices") or ()]
     return set(names) if len(set(names)) == len(names) else None
 
 
@@ -230,7 +235,7 @@ def _spec_problems(item: Raw) -> Iterator[tuple[str, str]]:
         yield "spec.pool.generation", "must be an int64, not negative"
     if pool["resourceSliceCount"] <= 0:
         yield "spec.pool.resourceSliceCount", "must be greater than 0"
-    devices = spec.get("devices", [])
+    devices = spec.get("devices") or []
     if len(devices) > MAX_DEVICES:
         yield "spec.devices", f"must have at most {MAX_DEVICES} items"
     names = set()

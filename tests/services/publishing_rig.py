@@ -183,7 +183,7 @@ class Rig:
     def published(self) -> list[str]:
         """The names of the devices that the server holds, sorted."""
         found = self.server.slices()
-        return sorted(d["name"] for item in found.values() for d in item["spec"].get("devices", ()))
+        return sorted(d["name"] for item in found.values() for d in item["spec"].get("devices") or ())
 
     def shows(self, *found: Device) -> Callable[[], bool]:
         """Whether the slices offer exactly these, for `eventually`."""

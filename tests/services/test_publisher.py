@@ -217,6 +217,7 @@ def test_a_node_that_is_not_there_yet_is_waited_for(rig: Rig) -> None:
 def test_a_standby_takes_over_within_a_second_of_the_active_ones_end(rig: Rig) -> None:
     running(rig, STICK)
     standby = rig.start()
+    eventually(lambda: standby.metric("liken_api_connected") == 1.0, SOON_S, "the standby has listed")
     assert standby.metric("liken_publisher_active") == 0.0
 
     rig.processes[0].signal(signal.SIGSTOP)  # alive, holds the lock, and does nothing

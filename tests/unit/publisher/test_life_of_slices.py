@@ -181,7 +181,7 @@ def test_every_story_ends_with_the_wanted_slices_and_never_offers_what_is_not_th
     assert life.wrong == []
     assert offered(life.store.slices, NODE) == set(life.current)
     assert [count for _, count in pools] == [len(found)]
-    assert all(len(item["spec"].get("devices", ())) <= LIMITS.per_slice for item in found)
+    assert all(len(item["spec"].get("devices") or ()) <= LIMITS.per_slice for item in found)
 
 
 @settings(max_examples=80, deadline=None)
@@ -193,7 +193,7 @@ def test_a_device_stays_in_its_slice_while_it_lives(inventories: list[frozenset[
     for names in inventories:
         life.offer(names)
         life.turn()
-        found = {d["name"]: n for n, i in life.store.slices.items() for d in i["spec"].get("devices", ())}
+        found = {d["name"]: n for n, i in life.store.slices.items() for d in i["spec"].get("devices") or ()}
 
         assert found.keys() == names
         assert {name: found[name] for name in names & homes.keys()} == {

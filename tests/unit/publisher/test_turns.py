@@ -62,7 +62,7 @@ class Rig:
         return [
             d["name"]
             for name in sorted(self.store.slices)
-            for d in self.store.slices[name]["spec"].get("devices", ())
+            for d in self.store.slices[name]["spec"].get("devices") or ()
         ]
 
     def metric(self, name: str, **labels: str) -> float | None:
@@ -164,6 +164,21 @@ def test_no_hardware_is_an_empty_slice() -> None:
 
     assert list(rig.store.slices) == [FIRST]
     assert rig.published() == []
+
+
+def test_a_server_that_returns_no_devices_as_null_causes_no_further_write() -> None:
+    rig = Rig()
+    rig.store.empty_is_null = True
+    rig.offer()
+    rig.run()
+
+    rig.offer(STICK)
+    rig.run()
+    rig.offer()
+    rig.run(60)
+
+    assert rig.asked("apply") == 3
+    assert rig.told() == []
 
 
 @pytest.mark.parametrize("what", ["delete", "devices", "generation", "owner"])
