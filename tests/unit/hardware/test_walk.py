@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,8 +224,33 @@ def test_directories_may_have_any_names(
             machine.node(board, kind, f"b{index}.{number}", devname=f"b{index}.{number}{devname}")
     found = inventory(machine)
     check(found)
+    assert inventory(machine) == found
     for device in found.devices:
         assert inspect(machine.tree(), Machine(), device.bus, device.address).exists
+
+
+def test_plugging_during_walks_breaks_none_and_the_last_one_is_right(machine: MachineBuilder) -> None:
+    every_shape(machine)
+    settled = inventory(machine)
+    stop = threading.Event()
+
+    def plug_and_unplug() -> None:
+        while not stop.is_set():
+            stick = machine.usb("1-9", serial="1")
+            machine.tty(machine.interface(stick, 0, driver="ch341"), "ttyUSB9")
+            machine.remove(stick)
+
+    thread = threading.Thread(target=plug_and_unplug)
+    thread.start()
+    try:
+        seen = [inventory(machine) for _ in range(40)]
+    finally:
+        stop.set()
+        thread.join()
+    for found in seen:
+        check(found)
+        assert [device for device in found.devices if "1-9" not in device.address] == list(settled.devices)
+    assert inventory(machine) == settled
 
 
 def test_a_swap_of_two_ttys_follows_the_ports(machine: MachineBuilder) -> None:
