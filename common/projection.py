@@ -108,14 +108,15 @@ class Projector:
         self._specs = specs
         self._slots = slots
 
-    def project(self, uid: str, facts: StorageFacts | None = None) -> Projection:
+    def project(self, uid: str, seen: Seen | None = None) -> Projection:
         """Read the record, look at the hardware now, write the spec if it differs. Needs the lock.
 
+        `seen` are slots that the caller has looked at since it has the lock.
         A record that does not parse is set aside. Raises MachineError when record or spec cannot be read or
         written; hardware that cannot be read is the state "unknown", and its part of the spec stays.
         """
         entry = self._store.read(uid)
-        projection, content = self._compare(uid, entry, {}, facts)
+        projection, content = self._compare(uid, entry, {} if seen is None else seen, None)
         if projection.wrote == "broken":
             self._store.set_aside(uid)
         elif projection.wrote == "orphan":

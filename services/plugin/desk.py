@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Protocol
 from common.cdi import Specs
 from common.claims import Entry, Record, Result, Store, is_uid
 from common.errors import MachineError, RequestError
+from common.hardware.tree import TreeError
 from common.inventory import SCHEMA, Device
 from common.logs import claim_log
-from common.projection import Projector, state_of
+from common.projection import Projector, Seen, state_of
 from common.slots import Slots, Standing
 from services.plugin.allocation import Wanted, base_request, wanted
 from services.plugin.calls import CallTime, ClaimName
@@ -76,8 +77,9 @@ class Desk:
         known = self._offers.find(self._unknown(asked.uid, ours), call)
         with self._store.lock(call.left_s(), call.cancelled) as waited_s:
             self._waited(waited_s)
-            record = self._existing(asked.uid) or self._promise(asked, ours, known)
-            self._projector.project(asked.uid)
+            seen: Seen = {}
+            record = self._existing(asked.uid) or self._promise(asked, ours, known, seen)
+            self._projector.project(asked.uid, seen)
         return tuple(self._answer(asked.uid, result) for result in record.results)
 
     def unprepare(self, asked: ClaimName, call: CallTime) -> None:
@@ -106,25 +108,26 @@ class Desk:
             raise MachineError("a newer version of liken prepared this claim; that version has to answer")
         return entry.record if entry is not None else None
 
-    def _promise(self, asked: ClaimName, ours: tuple[Wanted, ...], known: dict[str, Device]) -> Record:
+    def _promise(
+        self, asked: ClaimName, ours: tuple[Wanted, ...], known: dict[str, Device], seen: Seen
+    ) -> Record:
         held = self._held(asked.uid)
-        seen: dict[tuple[str, str], Standing] = {}
         results = tuple(self._result(one, known.get(one.device), held, seen) for one in ours)
         record = Record(SCHEMA, asked.namespace, asked.name, asked.uid, results)
         self._store.write(record)
         return record
 
-    def _result(
-        self, one: Wanted, device: Device | None, held: list[Holding], seen: dict[tuple[str, str], Standing]
-    ) -> Result:
+    def _result(self, one: Wanted, device: Device | None, held: list[Holding], seen: Seen) -> Result:
         if device is None:
             raise MachineError(
                 f"this machine has no device {one.device} now; it is prepared when the device is back"
             )
         place = (device.bus, device.address)
-        if place not in seen:
-            seen[place] = self._slots.inspect(*place)
-        slot = seen[place].slot
+        standing = seen.get(place) or self._slots.inspect(*place)
+        if isinstance(standing, TreeError):
+            raise standing
+        seen[place] = standing
+        slot = standing.slot
         offered = () if slot.busy else slot.devices
         now = next((found for found in offered if found.variant == device.variant), None)
         result = Result(
@@ -139,7 +142,7 @@ class Desk:
             adminAccess=one.admin,
         )
         if now is None:
-            raise MachineError(f"{one.device} cannot be given now: {_why_not(result, seen[place])}")
+            raise MachineError(f"{one.device} cannot be given now: {_why_not(result, standing)}")
         if words := refusal(result, now.shareable, held):
             raise RequestError(words)
         return result

@@ -56,11 +56,18 @@ def health_of(presence: Presence, pool: str) -> tuple[Health, ...]:
     return tuple(Health(*key, _HEALTH[one.state], _words(one)) for key, one in sorted(worst.items()))
 
 
+_WORDS: dict[PresenceState, str] = {
+    "present": "",
+    "absent": "{reason} since {since}",
+    "withheld": "withheld because {reason}, since {since}",
+    "changed": "not what was claimed: {reason}, since {since}",
+    "unknown": "cannot be looked at: {reason}, since {since}",
+}
+
+
 def _words(one: DevicePresence) -> str:
-    if one.state == "present":
-        return ""
-    since = f" (since {one.since})" if one.since else ""
-    return f"{one.reason or one.state}{since}"[:MAX_MESSAGE]
+    since = one.since or "an unknown time"
+    return _WORDS[one.state].format(reason=one.reason, since=since)[:MAX_MESSAGE]
 
 
 class HealthHub:

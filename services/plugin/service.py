@@ -79,6 +79,7 @@ class PluginService:
         with contextlib.ExitStack() as ends:
             sender = BusSender(self._settings.bus_dir, "plugin")
             ends.callback(sender.close)
+            ends.callback(self._cluster.close)
             hub = HealthHub(self._look, self._settings.node_name)
             self._metrics.health_streams.set_function(lambda: hub.streams)
             plugin = DraPlugin(self._desk(), self._metrics, lambda: sender.tick("claims"))

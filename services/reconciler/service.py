@@ -54,6 +54,7 @@ class Loop:
         self._active: bool | None = None
         self._told: Presence | None = None
         self._topics: set[str] = set()  # came during a pass
+        self._plugin = False  # whether it was connected when last looked at
 
     def run(self) -> None:
         """Turn until the process is told to stop."""
@@ -71,14 +72,19 @@ class Loop:
                 self._pass(cause)
 
     def _hear(self, timeout_s: float) -> set[str]:
-        """The topics that came; what an inventory says is taken over at once."""
+        """The topics that came, and "plugin" when that came or went. What an inventory says is taken over."""
         messages = self._reader.wait(timeout_s)
+        topics = {message.topic for message in messages}
+        if self._reader.peer_connected("plugin") != self._plugin:
+            # it may have ended half-way through a claim, without a tick
+            self._plugin = not self._plugin
+            topics.add("plugin")
         for message in messages:
             if message.topic == "inventory" and message.payload is not None:
                 self._schedule.inventory(time.monotonic())
                 self._metrics.inventory_came()
                 self._learn(message)
-        return {message.topic for message in messages}
+        return topics
 
     def _learn(self, message: Message) -> None:
         try:

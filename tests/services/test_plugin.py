@@ -9,11 +9,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from common.claims import Store
+from services.plugin.api import dra_v1_pb2, dra_v1_pb2_grpc
 from tests.builders import BOOT_ID
 from tests.services.kubelet_stand_in import Claim, Kubelet
 from tests.services.played_node import DRIVER, PlayedNode
@@ -172,6 +174,25 @@ def test_two_instances_serve_at_once_and_the_end_of_one_takes_nothing_from_the_o
     assert node.records() == []
 
 
+def test_of_two_instances_that_are_asked_at_once_for_one_device_one_gives_it(node: PlayedNode) -> None:
+    """D12, K9: the lock is between processes."""
+    node.start("plugin", POD_UID=POD)
+    node.start("plugin", POD_UID=OTHER_POD, LIKEN_RUN=str(node.run / "r2"))
+    eventually(lambda: len(node.kubelet.instances) == 2, 10, "both are registered")
+    for _ in range(10):
+        claims = [node.claim(ADAPTER), node.claim(ADAPTER)]
+        calls = []
+        for instance, claim in zip(node.kubelet.instances, claims, strict=True):
+            stub: Any = dra_v1_pb2_grpc.DRAPluginStub(instance.channel)  # type: ignore[no-untyped-call]
+            asked = dra_v1_pb2.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+            request = dra_v1_pb2.NodePrepareResourcesRequest(claims=[asked])
+            calls.append(stub.NodePrepareResources.future(request, timeout=20))
+        errors = [next(iter(call.result().claims.values())).error for call in calls]
+        assert sorted(bool(error) for error in errors) == [False, True], errors
+        assert len(node.records()) == 1
+        assert set(node.kubelet.unprepare(*claims).values()) == {""}
+
+
 # -- calls
 
 
@@ -298,7 +319,7 @@ def test_health_follows_the_device_and_any_number_of_streams_starves_nobody(node
     assert time.monotonic() - begin < 5.0
     report = streams[0].of(ADAPTER)
     assert report is not None
-    assert report.message.startswith("unplugged (since 20")
+    assert report.message.startswith("unplugged since 20")
     assert report.timeout_s == 30
     other = node.claim(ADAPTER)
     assert node.kubelet.prepare(claim, other)[claim.uid].error == ""  # prepare still has its threads

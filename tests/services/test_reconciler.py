@@ -155,3 +155,19 @@ def test_leftovers_of_killed_writers_are_swept_at_the_backstop(node: PlayedNode)
     node.start("reconciler", LIKEN_PASS="0.2")
     eventually(lambda: not ours.exists(), 5, "swept")
     assert foreign.exists()
+
+
+def test_a_plugin_that_died_half_way_through_an_unprepare_is_no_defect_of_ours(node: PlayedNode) -> None:
+    """It removed the spec and was killed before the record; no tick tells of it."""
+    assert node.watcher is not None
+    reconciler = node.start("reconciler")
+    node.inventory()
+    plugin = node.start("plugin")
+    adapter(node.machine, "1-4", "ttyUSB4")
+    other = node.prepared("usb-1-4-1-0")
+    told = eventually(lambda: node.state(other, "usb-1-4-1-0")[0], 5, "the plugin's tick was heard")
+    assert told == "present"
+    node.spec_path(CLAIM).unlink()
+    plugin.kill()
+    eventually(lambda: node.paths(CLAIM) == PRESENT, 5, "long before the backstop")
+    assert reconciler.metric("liken_backstop_repairs_total") == 0

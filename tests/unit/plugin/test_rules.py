@@ -293,10 +293,10 @@ def test_health_says_why_and_since_when() -> None:
     ]
     assert health_of(presence(*states), "n1") == (
         Health("n1", "a", "HEALTHY", ""),
-        Health("n1", "b", "UNHEALTHY", "absent! (since then)"),
-        Health("n1", "c", "UNHEALTHY", "withheld! (since then)"),
-        Health("n1", "d", "UNHEALTHY", "changed! (since then)"),
-        Health("n1", "e", "UNKNOWN", "unknown! (since then)"),
+        Health("n1", "b", "UNHEALTHY", "absent! since then"),
+        Health("n1", "c", "UNHEALTHY", "withheld because withheld!, since then"),
+        Health("n1", "d", "UNHEALTHY", "not what was claimed: changed!, since then"),
+        Health("n1", "e", "UNKNOWN", "cannot be looked at: unknown!, since then"),
     )
 
 
