@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import msgspec.yaml
 
 from common.cluster import ClaimMissing
@@ -36,9 +37,11 @@ class Claims:
         return self._cluster.list_slices().items
 
     def all(self) -> list[dict[str, Any]]:
-        """Every claim, in the order of namespace and name."""
-        paths = sorted((self._root / "claims").glob("*/*.yaml"))
-        found = [self._cluster.claim(path.parent.name, path.stem, 0.0) for path in paths]
+        """Every claim, in the order of namespace and name.
+
+        Raises MachineError when one cannot be read: it may hold a device that must not be given again.
+        """
+        found = [_read(path) for path in sorted((self._root / "claims").glob("*/*.yaml"))]
         return sorted(found, key=lambda claim: (claim["metadata"]["namespace"], claim["metadata"]["name"]))
 
     def find(self, namespace: str, name: str) -> dict[str, Any] | None:
@@ -60,6 +63,18 @@ class Claims:
 
     def remove(self, namespace: str, name: str) -> None:
         claim_path(self._root, namespace, name).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        claim = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any])
+        if isinstance(claim["metadata"]["namespace"], str) and isinstance(claim["metadata"]["name"], str):
+            return claim
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
+        raise MachineError(
+            f"cannot read the claim in {path} ({error}): repair or remove that file"
+        ) from error
+    raise MachineError(f"{path} holds no claim: repair or remove that file")
 
 
 def parse_name(text: str) -> tuple[str, str]:
