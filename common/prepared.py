@@ -3,6 +3,7 @@
 `look` is what the reconciler, the plugin's health report and `liken claims` have in common.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from common.cdi import Specs
 from common.claims import Entry, Store
 from common.errors import MachineError
 from common.hardware.machine import Machine
+from common.hardware.policy import DISK_KINDS
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import Tree, TreeError
 from common.inventory import SCHEMA, ClaimPresence, DeviceNode, DevicePresence, Presence
@@ -61,9 +63,10 @@ def look(prepared: Prepared) -> list[Claimed]:
     Raises MachineError when the records cannot be read.
     """
     seen: Seen = {}
-    facts = facts_or_none(prepared.slots)
+    entries = prepared.store.entries()
+    facts = facts_for(prepared.slots, entries)
     found = []
-    for entry in prepared.store.entries():
+    for entry in entries:
         projection = prepared.projector.compare(entry, seen, facts)
         since = moment(prepared.specs.changed_at(entry.uid))
         devices = tuple(device_presence(one, since) for one in projection.devices)
@@ -71,8 +74,15 @@ def look(prepared: Prepared) -> list[Claimed]:
     return found
 
 
-def facts_or_none(slots: Slots) -> StorageFacts | None:
-    """The storage facts for a whole pass; None when they cannot be read: then each slot tells for itself."""
+def facts_for(slots: Slots, entries: Iterable[Entry]) -> StorageFacts | None:
+    """The storage facts for a pass over these claims, read once; None when no claim has a disk.
+
+    The mount table of a node with many pods is long. A slot that has a disk only by now reads for itself, and
+    so does each slot when the facts cannot be read at once.
+    """
+    promised = (one for entry in entries if entry.record for one in entry.record.results)
+    if not any(DISK_KINDS & set(one.kinds) for one in promised):
+        return None
     try:
         return slots.facts()
     except TreeError:
@@ -110,7 +120,7 @@ __all__ = [
     "Projection",
     "claim_presence",
     "device_presence",
-    "facts_or_none",
+    "facts_for",
     "look",
     "moment",
     "open_prepared",

@@ -11,7 +11,7 @@ from common.hardware.tree import TreeError
 from common.inventory import SCHEMA, ClaimPresence, DevicePresence, Presence
 from common.locks import LockTimeoutError
 from common.logs import claim_log
-from common.prepared import Prepared, claim_presence, device_presence, facts_or_none, moment
+from common.prepared import Prepared, claim_presence, device_presence, facts_for, moment
 from common.projection import DeviceState, Projection, Seen
 from services.reconciler.metrics import ReconcilerMetrics
 
@@ -84,14 +84,14 @@ class Reconciler:
         found |= {entry.uid: self._claim(entry, {}, None) for entry in self._gone(entries)}
         rest = [entry for entry in entries if entry.uid not in found]
         seen: Seen = {}
-        facts = facts_or_none(self._prepared.slots) if rest else None
+        facts = facts_for(self._prepared.slots, rest)
         asked_at = time.monotonic()
         for entry in rest:
             if time.monotonic() - asked_at >= ASK_EVERY_S:
                 asked_at = time.monotonic()
                 if stirred():
                     found |= {gone.uid: self._claim(gone, {}, None) for gone in self._gone(entries)}
-                    seen, facts = {}, facts_or_none(self._prepared.slots)
+                    seen, facts = {}, facts_for(self._prepared.slots, rest)
             if entry.uid not in found:
                 found[entry.uid] = self._claim(entry, seen, facts)
 
