@@ -2,6 +2,8 @@
 
 import logging
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 from common.bus import BusReader, decode
 from common.cluster import connect
@@ -19,6 +21,7 @@ log = logging.getLogger(__name__)
 
 LOCK = "publisher.active.lock"
 STANDBY_S = 0.1  # how often an instance that stands by asks whether it is its turn
+END_S = 1.0  # a request without an answer does not hold up the end of the process
 TURN_S = 60.0  # the loop turns at least this often; the inventory's heartbeat comes as often
 
 
@@ -28,6 +31,7 @@ def start(context: Context) -> None:
     Raises MachineError when the lock or the bus cannot be used.
     """
     settings = context.settings
+    make_folder(settings.plugin_dir)
     cluster = connect(settings)
     metrics = Metrics(context.registry)
     seen = Seen()
@@ -35,20 +39,28 @@ def start(context: Context) -> None:
     reader = BusReader(settings.bus_dir, "publisher", ("inventory", "presence"))
     context.stop.call(reader.wake)
     loop = Loop(context, reader, publisher)
+    watching = Watching(cluster, seen, loop.wake, metrics)
     lock = LifeLock(settings.plugin_dir / LOCK)  # kept until the end: the kernel gives it back with the file
-    watch = WatchThread(Watching(cluster, seen, loop.wake, metrics), context)
+    workers = [
+        Worker("watch", lambda: watching.run(context.stop), context),
+        Worker("publish", lambda: loop.run(lock), context),
+    ]
+    for worker in workers:
+        worker.start()
+    context.stop.wait()
+    cluster.close()
+    for worker in workers:
+        worker.end()
+
+
+def make_folder(path: Path) -> None:
+    """The folder of the lock. Raises MachineError when it cannot be made."""
     try:
-        settings.plugin_dir.mkdir(parents=True, exist_ok=True)
-        watch.start()  # also while standing by: what the cluster holds is known when the turn comes
-        loop.stand_by(lock)
-        loop.publish()
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise MachineError(f"cannot make {settings.plugin_dir}: {error.strerror}") from error
-    finally:
-        cluster.close()
-        reader.close()
-        lock.release()
-    watch.check()
+        raise MachineError(
+            f"cannot make {path}: {error.strerror}; set LIKEN_KUBELET to another place"
+        ) from error
 
 
 class Loop:
@@ -60,32 +72,26 @@ class Loop:
         self._publisher = publisher
         self._last: dict[str, bytes | None] = {}
 
-    def stand_by(self, lock: LifeLock) -> None:
-        """Wait until this is the only instance; return also at the order to stop."""
+    def run(self, lock: LifeLock) -> None:
+        """Publish as soon as this is the only instance, until the order to stop."""
         self._context.ready()
-        if lock.try_take():
-            self._publisher.activate()
-            return
-        log.info("another publisher of this node is active; stands by")
-        while not self._context.stop.is_set():
-            self._receive(STANDBY_S)
-            if lock.try_take():
-                log.info("takes over: the other publisher ended")
-                self._publisher.activate()
-                return
-
-    def wake(self) -> None:
-        """Have another turn; for other threads."""
-        if not self._context.stop.is_set():  # after that the reader may be closed
-            self._reader.wake()
-
-    def publish(self) -> None:
-        """Turn until the order to stop."""
+        if not lock.try_take():
+            log.info("another publisher of this node is active; stands by")
+            while not lock.try_take():
+                if self._context.stop.is_set():
+                    return
+                self._receive(STANDBY_S)
+            log.info("takes over: the other publisher ended")
+        self._publisher.activate()
         wait_s = 0.0
         while not self._context.stop.is_set():
             self._receive(wait_s)
             wanted_s = self._publisher.turn()
             wait_s = TURN_S if wanted_s is None else min(wanted_s, TURN_S)
+
+    def wake(self) -> None:
+        """Have another turn; for other threads."""
+        self._reader.wake()
 
     def _receive(self, timeout_s: float) -> None:
         for message in self._reader.wait(timeout_s):
@@ -104,24 +110,24 @@ class Loop:
             log.error("%s", error)
 
 
-class WatchThread(threading.Thread):
-    """Runs the watch; a defect in it ends the process instead of leaving it blind."""
+class Worker(threading.Thread):
+    """A thread that does part of the work. A defect in it ends the process; nothing is left half alive."""
 
-    def __init__(self, watching: Watching, context: Context) -> None:
-        super().__init__(name="watch", daemon=True)
-        self._watching = watching
+    def __init__(self, name: str, work: Callable[[], None], context: Context) -> None:
+        super().__init__(name=name, daemon=True)
+        self._work = work
         self._context = context
-        self._defect: BaseException | None = None
+        self._defect: Exception | None = None
 
     def run(self) -> None:
         try:
-            self._watching.run(self._context.stop)
-        except BaseException as error:
+            self._work()
+        except Exception as error:  # noqa: BLE001 - carried to `end`
             self._defect = error
             self._context.stop.set()
-            raise
 
-    def check(self) -> None:
-        """Raise what ended the watch, if anything did."""
+    def end(self) -> None:
+        """Wait for the end of the work, not longer than for a request that hangs; raise what ended it."""
+        self.join(END_S)
         if self._defect is not None:
             raise self._defect

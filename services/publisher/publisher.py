@@ -95,7 +95,7 @@ class Publisher:
         held = frozenset(device.device for claim in presence.claims for device in claim.devices)
         if held != self._held:
             self._held = held
-            self._input()
+            self._inputs += 1
 
     def turn(self) -> float | None:
         """Do what is due. Returns the seconds after which to call again; None: when something happened."""

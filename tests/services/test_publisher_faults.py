@@ -191,6 +191,21 @@ def test_at_rest_nothing_is_asked(node: Node) -> None:
     assert node.api.log == []
 
 
+def test_a_server_that_does_not_answer_does_not_hold_up_the_end(run_dir: Path) -> None:
+    node = Node(run_dir)
+    fault = node.api.fail("apply", "hang")
+    node.rig.offer(STICK)
+    eventually(lambda: fault.met == 1, SOON_S, "a write without an answer")
+
+    start = time.monotonic()
+    code = node.process.stop()
+    took_s = time.monotonic() - start
+    node.close()
+
+    assert code == 0
+    assert took_s < 4.0
+
+
 def test_many_changes_that_cannot_be_written_do_not_fill_the_memory(node: Node) -> None:
     many = devices(500)
     node.rig.offer(STICK, *many)
