@@ -15,7 +15,7 @@ from common.hardware.policy import DISK_KINDS
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import Tree, TreeError
 from common.inventory import SCHEMA, ClaimPresence, DeviceNode, DevicePresence, Presence
-from common.projection import DeviceState, Projection, Projector, Seen
+from common.projection import DeviceState, Projector, Seen
 from common.settings import Settings
 from common.slots import Slots, SysfsSlots
 
@@ -112,17 +112,3 @@ def moment(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-__all__ = [
-    "Claimed",
-    "Prepared",
-    "Projection",
-    "claim_presence",
-    "device_presence",
-    "facts_for",
-    "look",
-    "moment",
-    "open_prepared",
-    "presence",
-]

@@ -20,6 +20,8 @@ from services.plugin.rebind import Rebinder
 
 log = logging.getLogger(__name__)
 
+READ_S = 15.0  # for the claim; far below the kubelet's 45 s, which its worker would wait with us
+
 
 class ClaimReader(Protocol):
     """The part of the cluster that prepare needs; unprepare needs none."""
@@ -72,7 +74,7 @@ class Desk:
         Raises RequestError or MachineError with a sentence for the pod's events; the kubelet tries again.
         """
         asked.check()
-        claim = self._claims.claim(asked.namespace, asked.name, call.left_s())
+        claim = self._claims.claim(asked.namespace, asked.name, min(call.left_s(), READ_S))
         ours = wanted(claim, asked, self._driver, self._pool)
         known = self._offers.find(self._unknown(asked.uid, ours), call)
         with self._store.lock(call.left_s(), call.cancelled) as waited_s:
