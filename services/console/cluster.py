@@ -71,9 +71,8 @@ def _read(path: Path) -> dict[str, Any]:
         if isinstance(claim["metadata"]["namespace"], str) and isinstance(claim["metadata"]["name"], str):
             return claim
     except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise MachineError(
-            f"cannot read the claim in {path} ({error}): repair or remove that file"
-        ) from error
+        why = str(error).splitlines()[0]
+        raise MachineError(f"cannot read the claim {path} ({why}): repair or remove that file") from error
     raise MachineError(f"{path} holds no claim: repair or remove that file")
 
 
