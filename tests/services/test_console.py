@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 import yaml
 
 from tests.services.liken_command import LONG_S, Done, Up
+from tests.services.process import clean_environment
 from tests.waiting import eventually
 
 ADAPTER, GPU, CARD = "usb-1-2-1-0", "pci-0000-00-02-0", "pci-0000-00-02-0-display"
@@ -64,6 +67,33 @@ def test_what_cannot_be_claimed_is_told_and_leaves_nothing(up: Up) -> None:
     assert refused(up.run("claim", "../../etc/x", ADAPTER), 1, "no name for a claim")
     assert refused(up.run("claim", "x"), 2, "liken claim --help")
     assert (up.run("claims", "-o", "json").json, up.specs()) == ([], {})
+
+
+def test_hardware_that_has_just_gone_is_refused_and_nothing_stays_allocated(up: Up) -> None:
+    up.run("unplug", "1-2")
+    try:
+        assert refused(up.run("claim", "stick", ADAPTER), 1, ADAPTER)
+        assert (up.run("claims", "-o", "json").json, up.specs()) == ([], {})
+    finally:
+        up.run("plug", "1-2")
+    assert eventually(lambda: ADAPTER in up.offered(), LONG_S, "the adapter is back in the slice")
+
+
+def test_of_two_claims_at_once_on_one_device_one_gets_it(up: Up) -> None:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "services.console", "claim", name, CARD, "--state", str(up.state)],
+            env=clean_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    errors = [process.communicate(timeout=60)[1] for process in started]
+    assert sorted(process.returncode for process in started) == [0, 1]
+    assert [error for error in errors if error] == [error for error in errors if "is held by" in error]
+    assert len(up.run("claims", "-o", "name").out.split()) == 1
 
 
 def test_a_whole_unplug_and_plug_as_a_user_sees_it(up: Up) -> None:
