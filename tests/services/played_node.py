@@ -118,11 +118,15 @@ class PlayedNode:
             "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
             "status": dict(status),
         }
-        path = self.cluster / "claims" / claim.namespace / f"{claim.name}.yaml"
+        path = self.claim_path(claim)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
         temporary.write_text(yaml.safe_dump(body))
         temporary.rename(path)
+
+    def claim_path(self, claim: Claim) -> Path:
+        """Where the local cluster keeps the claim."""
+        return self.cluster / "claims" / claim.namespace / f"{claim.name}.yaml"
 
     def prepared(self, *devices: str) -> Claim:
         """A claim on these devices that the kubelet has prepared."""

@@ -13,10 +13,12 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 
 from common.claims import Store
 from services.plugin.api import dra_v1_pb2, dra_v1_pb2_grpc
 from tests.builders import BOOT_ID
+from tests.services.api_stand_in import ApiStandIn
 from tests.services.kubelet_stand_in import Claim, Kubelet
 from tests.services.played_node import DRIVER, PlayedNode
 from tests.unit.claims.shapes import ADAPTER, GPU, adapter, graphics_card
@@ -32,6 +34,12 @@ def node(run_dir: Path) -> Iterator[PlayedNode]:
     adapter(node.machine)
     yield node
     node.close()
+
+
+@pytest.fixture
+def api() -> Iterator[ApiStandIn]:
+    with ApiStandIn() as api:
+        yield api
 
 
 def sockets(folder: Path) -> list[str]:
@@ -272,6 +280,57 @@ def test_a_re_bind_that_hangs_does_not_hold_the_answer(node: PlayedNode) -> None
     assert time.monotonic() - begin < 4.0
     assert plugin.metric('liken_rebinds_total{outcome="hung"}') == 1.0
     assert plugin.stop() == 0  # nor the end of the process
+
+
+# -- an API server that fails
+
+
+def test_an_api_server_that_does_not_answer_is_told_to_that_claim_and_holds_no_unprepare(
+    node: PlayedNode,
+) -> None:
+    """K6, K8."""
+    graphics_card(node.machine)
+    with ApiStandIn() as api:
+        node.start("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=str(api.kubeconfig(node.run / "config")))
+        first, slow = node.claim(ADAPTER), node.claim(GPU)
+        for claim in (first, slow):
+            api.store.add_claim(yaml.safe_load(node.claim_path(claim).read_text()))
+        assert node.registered().prepare(first)[first.uid].error == ""
+        fault = api.fail("get", "hang", times=1000)
+        begin = time.monotonic()
+        error = node.kubelet.prepare(slow, timeout_s=3.0)[slow.uid].error
+        assert error
+        assert "\n" not in error
+        assert time.monotonic() - begin < 3.0
+        hanging = [
+            threading.Thread(target=node.kubelet.prepare, args=(slow,), daemon=True) for _ in range(20)
+        ]
+        for thread in hanging:
+            thread.start()
+        assert node.kubelet.unprepare(first, timeout_s=5.0) == {first.uid: ""}
+        fault.left = 0
+        fault.end.set()
+        for thread in hanging:
+            thread.join(30)
+        assert node.kubelet.prepare(slow)[slow.uid].error == ""
+    assert node.records() == [slow.uid]
+
+
+def test_every_failure_of_the_api_server_is_one_sentence_and_the_retry_succeeds(
+    node: PlayedNode, api: ApiStandIn
+) -> None:
+    node.start("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=str(api.kubeconfig(node.run / "config")))
+    for fault in (500, 503, 403, "cut", "garbage", "lost"):
+        claim = node.claim(ADAPTER)
+        api.store.add_claim(yaml.safe_load(node.claim_path(claim).read_text()))
+        api.fail("get", fault, times=1000)
+        error = node.registered().prepare(claim, timeout_s=3.0)[claim.uid].error
+        assert error, fault
+        assert "\n" not in error
+        assert node.records() == []
+        api.faults.clear()
+        assert node.kubelet.prepare(claim)[claim.uid].error == ""
+        assert node.kubelet.unprepare(claim) == {claim.uid: ""}
 
 
 # -- what earlier boots left
