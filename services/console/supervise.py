@@ -2,7 +2,7 @@
 
 - a signal or a death wakes it at once; its own loop sleeps for up to a second
 - the back-off of a crash loop grows to MAX_BACKOFF_S and no further
-- a service that exits 2 was set up wrongly: all four end, and so does `liken up`, with the same code
+- a service whose first start ends with 2 was set up wrongly: all four end, and `liken up` with that code
 - what the services print goes to the console as well as to their log files
 - restarts are counted, for `liken status`
 """
@@ -65,8 +65,8 @@ class Watch:
             return
         if not isinstance(event, events.ProcessStateBackoffEvent | events.ProcessStateExitedEvent):
             return
-        if self._codes.pop(process.pid, None) == WRONG_SETTINGS:
-            self._give_up(name)
+        if self._codes.pop(process.pid, None) == WRONG_SETTINGS and self._starts.get(name) == 1:
+            self._give_up(name)  # later the others do work, and what was wrong (a port in use) may pass
         elif isinstance(event, events.ProcessStateBackoffEvent):
             process.backoff = min(process.backoff, MAX_BACKOFF_S)
             process.delay = time.time() + process.backoff

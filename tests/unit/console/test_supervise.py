@@ -82,6 +82,14 @@ def test_a_service_with_wrong_settings_ends_everything(supervisor: Supervisor, e
     assert (supervisor.options.mood, supervisor.options.exit_code) == (SupervisorStates.SHUTDOWN, 2)
 
 
+def test_a_service_that_once_ran_never_ends_the_others(supervisor: Supervisor) -> None:
+    supervisor.starts(10)
+    supervisor.ends(1, EXITED)
+    supervisor.starts(11)
+    supervisor.ends(2, BACKOFF)
+    assert (supervisor.options.mood, supervisor.options.exit_code) == (SupervisorStates.RUNNING, 0)
+
+
 def test_a_kill_by_signal_2_is_no_word_about_settings(supervisor: Supervisor) -> None:
     supervisor.starts(10)
     supervisor.options.ended.append((10, 2))  # the low byte: killed by SIGINT
