@@ -7,10 +7,9 @@ connection pool directly, because its generated methods validate and copy every 
 import http.client
 import os
 import re
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import msgspec
-import yaml
 
-from common.cluster.port import Cause, ClusterUnavailable, OutOfDate, Raw, Refused
+from common.cluster.credentials import SERVICE_ACCOUNT, Session, open_session
+from common.cluster.port import MAX_TEXT, Cause, ClusterUnavailable, OutOfDate, Raw, Refused, one_line
 from common.errors import LikenError
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 3.0
 ANSWER_S = 15.0  # the API server gives up on most requests after 60 s; we ask again instead
-AUTH_S = 5.0  # tokens are renewed minutes before they expire
 MAX_ANSWER_BYTES = 64 * 1024 * 1024  # eight full slices are below 10 MB
-MAX_TEXT = 400  # of a server's words in one line of ours
 _CHUNK = 64 * 1024
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _NOT_NOW = (401, 403, 408, 429)  # besides 5xx: the same content may be accepted later
@@ -40,34 +37,12 @@ class Missing(LikenError):  # noqa: N818 - said as it is
     """The server answered 404."""
 
 
-class Session:
-    """One set of credentials and its connections."""
-
-    def __init__(self, configuration: Any, pool: Any, files: Mapping[Path, tuple[int, int, int]]) -> None:
-        self.host = str(configuration.host)
-        self.pool = pool
-        self.files = files  # what the credentials were read from, as it was then
-        self._configuration = configuration
-        self._auth: tuple[float, dict[str, str]] = (0.0, {})
-
-    def auth_headers(self) -> dict[str, str]:
-        """Refreshed by the client; asked for every AUTH_S only, which halves the time of a request."""
-        until, headers = self._auth
-        now = time.monotonic()
-        if now >= until:
-            settings = self._configuration.auth_settings().values()
-            headers = {
-                item["key"]: item["value"] for item in settings if item["in"] == "header" and item["value"]
-            }
-            self._auth = (now + AUTH_S, headers)
-        return headers
-
-
 class Api:
     """Thread-safe requests; opens itself at the first one, and again when a credential file changed."""
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT) -> None:
         self._environ = environ
+        self._account = account
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._streams: set[BaseHTTPResponse] = set()
@@ -76,13 +51,13 @@ class Api:
     def open(self) -> Session:
         """The session to use now. Raises ClusterUnavailable when there are no usable credentials."""
         session = self._session
-        if session is not None and session.files == _look(session.files):
+        if session is not None and session.current():
             return session
         with self._lock:
-            if self._session is session:
-                self._session = _connect(self._environ)
-            assert self._session is not None
-            return self._session
+            now = self._session
+            if now is None or now is session:  # nobody else renewed it meanwhile
+                now = self._session = open_session(self._environ, self._account)
+            return now
 
     def request(
         self,
@@ -105,7 +80,7 @@ class Api:
             response = self._send(method, path, query, data, content_type, timeout_s, timeout_s)
             content = _read(response, deadline)
         except _transport_errors() as error:
-            raise ClusterUnavailable(f"the API server cannot be reached: {_line(error)}") from error
+            raise ClusterUnavailable(f"the API server cannot be reached: {one_line(error)}") from error
         if response.status >= 400:
             self._refuse(response.status, response.headers, content)
         return _object(content)
@@ -129,7 +104,7 @@ class Api:
         except _transport_errors() as error:
             if self._closed:
                 return
-            raise ClusterUnavailable(f"the watch broke off: {_line(error)}") from error
+            raise ClusterUnavailable(f"the watch broke off: {one_line(error)}") from error
 
     def close(self) -> None:
         """End streams that other threads read, as if the server had ended them."""
@@ -167,7 +142,7 @@ class Api:
 
     def _refuse(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         answer = _status(content)
-        text = _line(answer.get("message") or f"status {status}")
+        text = one_line(answer.get("message") or f"status {status}")
         if status == 401:
             self._session = None  # read the credentials again, whatever their files' times say
         raise failure(status, text, answer.get("details") or {}, headers.get("retry-after", ""))
@@ -194,85 +169,11 @@ def failure(status: int, text: str, details: Raw, retry_after: str = "") -> Like
         wait_s = _seconds(retry_after) or float(details.get("retryAfterSeconds") or 0)
         return ClusterUnavailable(f"the API server answered {status}: {text}", wait_s)
     causes = tuple(
-        Cause(str(cause.get("field", "")), _line(cause.get("message", "")))
+        Cause(str(cause.get("field", "")), one_line(cause.get("message", "")))
         for cause in details.get("causes") or ()
         if isinstance(cause, dict)
     )
     return Refused(f"the API server refused it ({status}): {text}", causes)
-
-
-def _connect(environ: Mapping[str, str]) -> Session:
-    from kubernetes import client, config
-    from kubernetes.config.incluster_config import (
-        SERVICE_CERT_FILENAME,
-        SERVICE_TOKEN_FILENAME,
-        InClusterConfigLoader,
-    )
-
-    configuration = client.Configuration()
-    kubeconfig = environ.get("KUBECONFIG", "")
-    try:
-        if not kubeconfig and "KUBERNETES_SERVICE_HOST" in environ:
-            files = _look([Path(SERVICE_TOKEN_FILENAME), Path(SERVICE_CERT_FILENAME)])
-            names = (SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME)
-            loader = InClusterConfigLoader(*names, environ=environ)  # type: ignore[no-untyped-call]
-            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-        else:
-            paths = kubeconfig or str(Path("~/.kube/config").expanduser())
-            files = _look(_files_of(paths))
-            config.load_kube_config(config_file=paths, client_configuration=configuration)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        where = "KUBECONFIG" if kubeconfig else "the service account or KUBECONFIG"
-        raise ClusterUnavailable(
-            f"no credentials for the API server: {_line(error)}; check {where}"
-        ) from error
-    configuration.socket_options = _socket_options()
-    configuration.retries = False  # we decide when to ask again
-    try:
-        pool = client.ApiClient(configuration).rest_client.pool_manager
-    except (OSError, ValueError) as error:
-        raise ClusterUnavailable(f"the credentials are unusable: {_line(error)}") from error
-    return Session(configuration, pool, files)
-
-
-def _files_of(kubeconfig: str) -> list[Path]:
-    """The kubeconfig files and every file they name."""
-    found = []
-    for name in kubeconfig.split(os.pathsep):
-        path = Path(name)
-        found.append(path)
-        content = yaml.safe_load(path.read_text()) if path.is_file() else None
-        if not isinstance(content, dict):
-            continue
-        entries = [entry.get("user") for entry in content.get("users") or ()]
-        entries += [entry.get("cluster") for entry in content.get("clusters") or ()]
-        for entry in entries:
-            keys = ("tokenFile", "client-certificate", "client-key", "certificate-authority")
-            found += [path.parent / entry[key] for key in keys if entry and entry.get(key)]
-    return found
-
-
-def _look(files: Sequence[Path] | Mapping[Path, object]) -> dict[Path, tuple[int, int, int]]:
-    found = {}
-    for path in files:
-        try:
-            status = path.stat()  # follows the links of a projected volume
-            found[path] = (status.st_mtime_ns, status.st_ino, status.st_size)
-        except OSError:
-            found[path] = (0, 0, 0)
-    return found
-
-
-def _socket_options() -> list[tuple[int, int, int]]:
-    """No delay of small writes; a peer that vanished is noticed within 30 s, also under a silent watch."""
-    return [
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
-    ]
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
@@ -313,7 +214,7 @@ def _object(content: bytes) -> Raw:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise ClusterUnavailable(f"the API server's answer is no JSON object: {_line(error)}") from error
+        raise ClusterUnavailable(f"the API server's answer is no JSON object: {one_line(error)}") from error
 
 
 def _status(content: bytes) -> Raw:
@@ -331,7 +232,3 @@ def _seconds(retry_after: str) -> float:
         return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):
         return 0.0
-
-
-def _line(words: object) -> str:
-    return " ".join(str(words).split())[:MAX_TEXT]

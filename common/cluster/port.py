@@ -14,6 +14,7 @@ EventKind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 API_GROUP = "resource.k8s.io"
 API_VERSION = "v1"
 FIELD_MANAGER = "liken"
+MAX_TEXT = 400  # characters of somebody else's words in one line of ours
 
 
 class ClaimMissing(RequestError):  # noqa: N818 - said as it is
@@ -113,3 +114,8 @@ class Cluster(ClaimReader, Protocol):
 
     def close(self) -> None:
         """End open streams and connections; a watch that runs in another thread ends."""
+
+
+def one_line(words: object) -> str:
+    """Somebody else's words, fit for one line."""
+    return " ".join(str(words).split())[:MAX_TEXT]

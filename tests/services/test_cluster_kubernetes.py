@@ -423,7 +423,24 @@ def test_a_ca_file_that_changed_is_read_again(tmp_path: Path) -> None:
         assert len(cluster.list_slices().items) == 1
 
 
-@pytest.mark.parametrize("content", [None, "", "[", "clusters: 5", "{}"])
+def test_a_pod_uses_its_service_account_and_follows_its_token(tmp_path: Path) -> None:
+    shutil.copy(TLS / "one.pem", tmp_path / "ca.crt")
+    (tmp_path / "token").write_text("first")
+    with ApiStandIn(token="first", certificate=(TLS / "one.pem", TLS / "one.key")) as api:
+        pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
+        cluster = KubernetesCluster(NODE, DRIVER, "pod-1", Api(pod, tmp_path))
+        cluster.apply_slice(body())
+
+        api.token = "second"
+        (tmp_path / "token").unlink()
+        with pytest.raises(ClusterUnavailable, match="no credentials"):
+            cluster.list_slices()
+        (tmp_path / "token").write_text("second")
+
+        assert len(cluster.list_slices().items) == 1
+
+
+@pytest.mark.parametrize("content", [None, "", "[", "clusters: 5", "{}", "users: [5]", "users: [{user: 5}]"])
 def test_credentials_that_are_no_use_are_said_in_one_line(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "kubeconfig"
     if content is not None:
