@@ -26,7 +26,7 @@ class ControlPlane:
         self.version = version or kubernetes_versions()[0]
         self.server = f"https://127.0.0.1:{port}"
         self._folder = folder
-        self._port = port
+        self.port = self._port = port
         self._running: list[Running] = []
         self.authority = Authority(folder / "certificates")
         self.admin = self.authority.issue("admin", ("system:masters",))
