@@ -8,14 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+from tests.waiting import eventually
+
 STEP_S = 0.0005
 
 
 def main(path: Path) -> None:
     for line in sys.stdin:
         word = line.strip().encode()
-        while word not in _content(path):
-            time.sleep(STEP_S)
+        eventually(lambda word=word: word in _content(path), 60, word.decode(), step_s=STEP_S)  # type: ignore[misc]
         print(time.monotonic(), flush=True)
 
 
