@@ -8,6 +8,9 @@ from common.inventory import Device
 from common.metrics import SLOW_S
 from services.publisher.slices import Wanted
 
+OUTCOMES = ("applied", "deleted", "conflict", "refused", "unavailable")
+REASONS = ("ended", "closed", "expired", "failed")  # by its time, early, version too old, any error
+
 
 class Metrics:
     """What an operator watches of the way from the inventory to the cluster."""
@@ -21,28 +24,28 @@ class Metrics:
         )
         self.writes = Counter(
             "liken_slice_writes_total",
-            "Writes of ResourceSlices: applied, deleted, conflict, refused, unavailable.",
+            "Writes of ResourceSlices, by what came of them.",
             ["outcome"],
             registry=registry,
         )
         self.watch_restarts = Counter(
             "liken_slice_watch_restarts_total",
-            "Watches of our slices that ended: ended by time, closed early, expired version, failed.",
+            "Watches of our slices that ended, by why.",
             ["reason"],
             registry=registry,
         )
         self.last_apply = Gauge(
             "liken_slice_last_apply_timestamp_seconds",
-            "When a slice was last written successfully, or last found to be as it should; 0 before that.",
+            "When a slice was last written successfully; 0 before the first.",
             registry=registry,
         )
         self.pending_since = 0.0  # monotonic; 0 when the cluster holds what we want
-        pending = Gauge(
+        waiting = Gauge(
             "liken_slice_pending_seconds",
             "For how long the cluster has not held what this node wants to offer; 0 when it does.",
             registry=registry,
         )
-        pending.set_function(lambda: time.monotonic() - self.pending_since if self.pending_since else 0.0)
+        waiting.set_function(lambda: time.monotonic() - self.pending_since if self.pending_since else 0.0)
         self.connected = Gauge(
             "liken_api_connected", "1 when the cluster answered the last list or watch.", registry=registry
         )
@@ -67,6 +70,15 @@ class Metrics:
         self.conditions = Gauge(
             "liken_publisher_condition", "1 while something is wrong.", ["condition"], registry=registry
         )
+
+        for outcome in OUTCOMES:
+            self.writes.labels(outcome)
+        for reason in REASONS:
+            self.watch_restarts.labels(reason)
+
+    def pending(self, yes: bool) -> None:
+        """Whether there is something to write, or nobody knows whether there is."""
+        self.pending_since = (self.pending_since or time.monotonic()) if yes else 0.0
 
     def wanted(self, wanted: Wanted, devices: tuple[Device, ...], dropped_fields: int) -> None:
         """What is offered now, and what is not."""

@@ -121,10 +121,12 @@ class Publisher:
         self._notices.tell(
             say.UNREADABLE, self._error and f"the hardware cannot be read, the slices stay: {self._error}"
         )
-        if self._error or self._inventory is None or not view.known:
+        if self._error or self._inventory is None:
             return self._events()
         self._tell_storage(self._inventory)
-        if (self._inputs, view.revision) == self._settled:
+        settled = view.known and (self._inputs, view.revision) == self._settled
+        self._metrics.pending(not settled)
+        if settled or not view.known:
             return self._events()
         try:
             return self._settle(self._inventory, view)
@@ -171,7 +173,6 @@ class Publisher:
                 return Pause(wait_s, firm=False)
             self._pace.did(self._clocks.monotonic())
             log.info("somebody altered or removed our slices; they are put right")
-        self._metrics.pending_since = self._metrics.pending_since or self._clocks.monotonic()
         try:
             self._writer.write(steps)
         except SliceRefusedError as error:
@@ -222,7 +223,7 @@ class Publisher:
     def _done(self, wanted: Wanted, inventory: Inventory, view: View) -> Pause | None:
         self._stirred = 0.0
         self._written = self._inputs
-        self._metrics.pending_since = 0.0
+        self._metrics.pending(False)
         self._backoff.worked()
         self._refused_backoff.worked()
         self._settled = (self._inputs, view.revision)
