@@ -37,7 +37,7 @@ USES = {
         "cd /sys && echo md127 > module/md_mod/parameters/new_array && cd block/md127/md"
         " && echo none > metadata_version && echo raid1 > level && echo 1 > raid_disks"
         " && echo $((SECTORS / 2)) > component_size && echo NUMBERS > new_dev && echo 0 > dev-NAME/slot"
-        " && echo clean > array_state",
+        " && echo active > array_state",
         "echo clear > /sys/block/md127/md/array_state",
     ),
     "btrfs": Use(
