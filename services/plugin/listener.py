@@ -38,31 +38,36 @@ class BusListener:
     def stop(self) -> None:
         """End the thread and leave the bus."""
         self._stopped.set()
-        self._reader.wake()
+        if self._thread.is_alive():
+            self._reader.wake()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            for message in self._reader.wait(None):
-                try:
+        try:
+            while not self._stopped.is_set():
+                for message in self._reader.wait(None):
                     self._take(message)
-                except MachineError as error:
-                    log.error("%s", error)
-            if not self._reader.peer_connected("reconciler"):
-                self._in_loop(self._hub.distrust)
-        self._reader.close()
+                if not self._reader.peer_connected("reconciler"):
+                    self._in_loop(self._hub.distrust)
+        finally:
+            self._in_loop(self._hub.distrust)  # without this thread no state is news
+            self._reader.close()
 
     def _take(self, message: Message) -> None:
-        if message.payload is None:
-            return
-        if message.topic == "inventory":
-            inventory = decode(message.topic, message.payload, InventoryMessage).inventory
+        try:
+            self._understand(message.topic, message.payload or b"")
+        except MachineError as error:
+            log.error("%s", error)
+
+    def _understand(self, topic: str, payload: bytes) -> None:
+        if topic == "inventory":
+            inventory = decode(topic, payload, InventoryMessage).inventory
             if inventory is not None:
                 self._offers.update(inventory)
                 self._slots.hear(inventory)
                 self._metrics.inventory_came()
         else:
-            presence = decode(message.topic, message.payload, Presence)
+            presence = decode(topic, payload, Presence)
             self._in_loop(lambda: self._hub.update(presence))
 
     def _in_loop(self, work: Callable[[], None]) -> None:

@@ -85,6 +85,11 @@ class Keeper:
         self._pause_s = FIRST_PAUSE_S
         self._asked_at = 0.0
 
+    @property
+    def serves(self) -> bool:
+        """Whether the kubelet would call this instance; true as well where no kubelet is expected."""
+        return not self._renew or self._registrar.accepted is True
+
     async def bind(self) -> None:
         """Service first: it must answer as soon as the other names it. Raises MachineError."""
         await self._service.bind()

@@ -95,7 +95,7 @@ class PluginService:
             ends.callback(listener.stop)
             self._pool.submit(self._cluster.warm)
             self._pool.submit(lambda: remove_other_boots(self._prepared))
-            self._context.ready()
+            self._context.ready(keeper.serves)
             gc.freeze()
             keeping = asyncio.create_task(self._keep(keeper))
             await stopped.wait()
@@ -139,7 +139,9 @@ class PluginService:
                 self._context.ready(False)
                 log.error("%s", error)
             else:
-                self._context.ready()
+                # bound is not enough: a rolling update ends the old pod as soon as this one is ready, and the
+                # kubelet takes up to a second to register what it finds
+                self._context.ready(keeper.serves)
 
     def _walk(self) -> Inventory:
         taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
