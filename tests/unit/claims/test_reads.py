@@ -7,8 +7,8 @@ from common.hardware.tree import Tree
 from tests.claim_bench import Bench
 from tests.unit.claims.shapes import GPU, adapter, graphics_card, radio, undriven
 
-# The kernel answers these from its own memory. `serial`, `product` and `manufacturer` of a USB device wait for
-# the device's lock, which a reset keeps for seconds.
+# The kernel answers these from its own memory. `serial`, `product` and `manufacturer` of a USB device wait
+# for the device's lock, which a reset keeps for seconds.
 ALLOWED = {
     "dev",
     "uevent",
