@@ -38,6 +38,7 @@ class Watching:
         self._backoff = Backoff(AGAIN_S, LONGEST_S)
         self._version: str | None = None
         self._silent = False
+        self._expired = False  # the last watch began with a version that was too old
 
     def run(self, stop: Stop) -> None:
         """Until `stop`; a watch that is open then ends with the process or with `cluster.close()`."""
@@ -56,7 +57,8 @@ class Watching:
             log.info("what was known of the slices is too old, they are listed again: %s", error)
             self._metrics.watch_restarts.labels(reason="expired").inc()
             self._version = None
-            return random.uniform(0.0, START_S)
+            again, self._expired = self._expired, True
+            return self._backoff.failed() if again else random.uniform(0.0, START_S)
         except (ClusterUnavailable, Refused) as error:
             return self._failed(error)
 
@@ -99,6 +101,7 @@ class Watching:
 
     def _well(self) -> None:
         self._backoff.worked()
+        self._expired = False
         if self._silent:
             self._silent = False
             log.info("the slices are watched again")

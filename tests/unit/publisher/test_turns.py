@@ -124,6 +124,35 @@ def test_nothing_is_written_before_the_slices_are_listed() -> None:
     assert rig.cluster.requests == []
 
 
+def test_what_is_not_written_counts_as_pending_from_the_start() -> None:
+    rig = Rig()
+    rig.offer(STICK)
+    rig.publisher.turn()
+    waiting = rig.metric("liken_slice_pending_seconds") or 0.0
+
+    rig.run()
+
+    assert waiting > 0.0
+    assert rig.metric("liken_slice_pending_seconds") == 0.0
+
+
+def test_a_slice_that_changed_unseen_is_read_before_it_is_written() -> None:
+    rig = Rig()
+    rig.offer(STICK)
+    rig.run()
+
+    rig.store.edit(FIRST, lambda item: item["spec"]["pool"].update(generation=7))
+    rig.offer(STICK, GPU)
+    rig.publisher.turn()
+    assert rig.published() == [STICK.name]
+    rig.now += 1.0
+    rig.publisher.turn()
+
+    assert rig.published() == [GPU.name, STICK.name]
+    assert rig.store.slices[FIRST]["spec"]["pool"]["generation"] == 7
+    assert rig.metric("liken_slice_writes_total", outcome="conflict") == 1
+
+
 def test_a_standby_writes_nothing_until_it_is_active() -> None:
     rig = Rig(active=False)
     rig.offer(STICK)
