@@ -76,13 +76,28 @@ class Disks:
         self.state = "unknown" if table is None else "observed" if roles is None else "roles"
         self.mounted = {line.split()[2] for line in (table or "").splitlines()}
 
-    def keep(self, owner: Owner, disks: list[Node]) -> bool:
-        """Whether one of an owner's block nodes keeps the whole of it from being offered."""
-        if not disks:
+    def keep(self, owner: Owner, nodes: list[Node]) -> bool:
+        """Whether one of a device's nodes reaches a disk that keeps the whole device from being offered."""
+        disks = [node for node in nodes if node.kind == "block"]
+        hidden = self._hidden(nodes, disks)
+        if not disks and not hidden:
             return False
         if self.state == "unknown" or any(self._in_use(owner, disk) for disk in disks):
             return True
-        return self.state == "observed" and not all(self._spare(disk) for disk in disks)
+        if self.state == "roles":
+            return any(not self._spare(node) for node in hidden)
+        return not all(self._spare(node) for node in (*disks, *hidden))
+
+    def _hidden(self, nodes: list[Node], disks: list[Node]) -> list[Node]:
+        """Nodes that reach a disk without a block device: what a declaration says of it cannot be told."""
+        found = [node for node in nodes if node.kind.startswith("nvme") and not disks]
+        for node in nodes:
+            target = node.place.rpartition("/")[0].removesuffix("/scsi_generic")
+            sort = self.reader.recording.text(f"{target}/type") or ""
+            beside = any(disk.place.startswith(f"{target}/") for disk in disks)
+            if node.kind == "scsi_generic" and not beside and sort in {"", "0", "14"}:
+                found.append(node)
+        return found
 
     def _in_use(self, owner: Owner, disk: Node) -> bool:
         names = {disk.leaf, disk.path, owner.address}
@@ -137,31 +152,40 @@ class Judge:
                 free.append(node)
         if self.reader.is_net_card(owner.place):
             free = [node for node in free if node.kind != "ptp"]
-        if self.disks.keep(owner, disks):
-            self.said.withheld.update({node.path: (str(owner), "storage") for node in free})
-        elif not free or any(node.kind != "nvme" for node in free):
-            self._publish(owner, free)
+        self._publish(owner, free)
 
     def _publish(self, owner: Owner, nodes: list[Node]) -> None:
         kinds = {node.kind for node in nodes}
         if owner.bus == "usb" and self.reader.driver(owner.place) == "btusb":
             if self.usb.radio(owner):
-                self.said.devices[label(owner)] = self._radio(owner, nodes)
+                self._put(owner, "", nodes, self._radio(owner, nodes))
         elif "drm" in kinds:
             self._graphics(owner, nodes)
         elif "sound" in kinds and kinds <= {"sound", "input"}:
             flag = ["supportsSound"] if any(node.leaf.startswith("pcm") for node in nodes) else []
-            self.said.devices[label(owner)] = self._offer(owner, nodes, subsystem="sound", flags=flag)
+            self._put(owner, "", nodes, self._offer(owner, nodes, subsystem="sound", flags=flag))
         elif nodes:
             subsystem = kinds.pop() if len(kinds) == 1 else ""
-            self.said.devices[label(owner)] = self._offer(owner, nodes, subsystem=subsystem)
+            self._put(owner, "", nodes, self._offer(owner, nodes, subsystem=subsystem))
+
+    def _put(self, owner: Owner, variant: str, nodes: list[Node], offer: Offer) -> None:
+        if self.disks.keep(owner, nodes):
+            self.said.withheld.update({node.path: (str(owner), "storage") for node in nodes})
+        else:
+            self.said.devices[label(owner, variant)] = offer
 
     def _offer(
-        self, owner: Owner, nodes: list[Node], *, subsystem: str = "", flags: list[str] | None = None
+        self,
+        owner: Owner,
+        nodes: list[Node],
+        *,
+        subsystem: str = "",
+        flags: list[str] | None = None,
+        companion: bool = False,
     ) -> Offer:
         shareable = "renderNode" in (flags or [])
         paths = {node.path for node in nodes}
-        if owner.bus == "usb" and not shareable:
+        if owner.bus == "usb" and not shareable and not companion:
             paths.add(self.usb.node(owner.address))
         kinds = tuple(sorted({node.kind for node in nodes}))
         return Offer(str(owner), kinds, subsystem, shareable, tuple(flags or []), tuple(sorted(paths)))
@@ -180,14 +204,14 @@ class Judge:
         display = ["displayNode"] if any(self._has_connector(card) for card in cards) else []
         if render:
             offer = self._offer(owner, render, subsystem="drm", flags=["renderNode"])
-            self.said.devices[label(owner)] = offer
+            self._put(owner, "", render, offer)
         if cards:
-            offer = self._offer(owner, cards, subsystem="drm", flags=display)
-            self.said.devices[label(owner, "display" if render else "")] = offer
+            offer = self._offer(owner, cards, subsystem="drm", flags=display, companion=bool(render))
+            self._put(owner, "display" if render else "", cards, offer)
         for kind in {node.kind for node in nodes} - {"drm"}:
             members = [node for node in nodes if node.kind == kind]
-            offer = self._offer(owner, members, subsystem=kind)
-            self.said.devices[label(owner, kind.replace("_", "-"))] = offer
+            offer = self._offer(owner, members, subsystem=kind, companion=True)
+            self._put(owner, kind.replace("_", "-"), members, offer)
 
     def _has_connector(self, card: Node) -> bool:
         return any(name.startswith(f"{card.leaf}-") for name in self.reader.recording.names(card.place))

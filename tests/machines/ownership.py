@@ -83,18 +83,16 @@ def owner_of(reader: Reader, node: Node) -> Owner | None:
         subsystem, driver = reader.subsystem(place), reader.driver(place)
         if subsystem == "bluetooth" or (subsystem == "usb" and not driver):
             return None
-        if subsystem in {"pci", "usb"} and driver:
-            return _bus_owner(reader, node, place, below)
+        if subsystem in {"pci", "usb"}:  # nobody beyond a PCI function delivers what lies below it
+            return _bus_owner(reader, node, place, below) if driver else _board_owner(reader, node, below)
         below.append(place)
     return _board_owner(reader, node, below)
 
 
 def _bus_owner(reader: Reader, node: Node, place: str, below: list[str]) -> Owner | None:
     driven = [inner for inner in below if reader.driver(inner)]
-    if any(reader.recording.has(f"{inner}/of_node") for inner in driven):
-        return _board_owner(reader, node, below)
-    undriven_function = any(reader.subsystem(inner) == "pci" for inner in below)
-    return _board_owner(reader, node, below) if undriven_function else _owner(reader, place)
+    described = any(reader.recording.has(f"{inner}/of_node") for inner in driven)
+    return _board_owner(reader, node, below) if described else _owner(reader, place)
 
 
 def _board_owner(reader: Reader, node: Node, below: list[str]) -> Owner | None:
@@ -109,7 +107,9 @@ def _board_owner(reader: Reader, node: Node, below: list[str]) -> Owner | None:
 
 def _owner(reader: Reader, place: str) -> Owner | None:
     bus, address = reader.subsystem(place), place.rpartition("/")[2]
-    if reader.driver(place) in PLUMBING or address not in reader.listed.get(bus, {address: place}):
+    if reader.driver(place) in {*PLUMBING, "usbfs"} or address not in reader.listed.get(
+        bus, {address: place}
+    ):
         return None
     return Owner(bus, address, place)
 
