@@ -123,7 +123,7 @@ def test_a_restarted_kubelet_finds_the_plugin_and_prepares_again(node: PlayedNod
 def test_a_kubelet_that_refuses_or_says_nothing_is_asked_again(node: PlayedNode) -> None:
     """K2, in a cluster: LIKEN_CLUSTER=kubernetes. No API server is needed for it."""
     with Kubelet(node.registry, refuse="not today") as kubelet:
-        plugin = node.start(
+        plugin = node.launch(
             "plugin",
             POD_UID=POD,
             LIKEN_CLUSTER="kubernetes",
@@ -132,9 +132,11 @@ def test_a_kubelet_that_refuses_or_says_nothing_is_asked_again(node: PlayedNode)
         )
         rejected = 'liken_registrations_total{outcome="rejected"}'
         eventually(lambda: plugin.metric(rejected) == 1.0, 10, "the refusal is counted")
+        assert plugin.get("/readyz")[0] == 503, "a rolling update must not end the old instance yet"
         kubelet.refuse = ""
         eventually(lambda: kubelet.instances, 20, "the plugin registers again by itself")
     assert plugin.metric('liken_registrations_total{outcome="accepted"}') == 1.0
+    plugin.wait_ready()
 
 
 def test_claims_that_arrive_while_the_plugin_is_away_succeed_after_its_return(node: PlayedNode) -> None:
@@ -291,7 +293,7 @@ def test_an_api_server_that_does_not_answer_is_told_to_that_claim_and_holds_no_u
     """K6, K8."""
     graphics_card(node.machine)
     with ApiStandIn() as api:
-        node.start("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=str(api.kubeconfig(node.run / "config")))
+        node.launch("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=str(api.kubeconfig(node.run / "config")))
         first, slow = node.claim(ADAPTER), node.claim(GPU)
         for claim in (first, slow):
             api.store.add_claim(yaml.safe_load(node.claim_path(claim).read_text()))
@@ -319,7 +321,7 @@ def test_an_api_server_that_does_not_answer_is_told_to_that_claim_and_holds_no_u
 def test_every_failure_of_the_api_server_is_one_sentence_and_the_retry_succeeds(
     node: PlayedNode, api: ApiStandIn
 ) -> None:
-    node.start("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=str(api.kubeconfig(node.run / "config")))
+    node.launch("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=str(api.kubeconfig(node.run / "config")))
     for fault in (500, 503, 403, "cut", "garbage", "lost"):
         claim = node.claim(ADAPTER)
         api.store.add_claim(yaml.safe_load(node.claim_path(claim).read_text()))
