@@ -1,6 +1,7 @@
 """The DaemonSet of deploy/, with the images of `make images`, on the real node."""
 
 import os
+import shlex
 import signal
 import time
 import urllib.request
@@ -24,6 +25,8 @@ from tests.cluster.objects import DEPLOY, NAMESPACE, claim, clear, pod, running
 from tests.cluster.played import PlayedMachine
 from tests.cluster.processes import run
 from tests.cluster.starts import WAITS_AT_MOST_S, delays_of_pods_while, described, failures, longest_wait_s
+from tests.services.test_documented_commands import commands
+from tests.unit.test_documents import PAGES
 from tests.waiting import eventually
 
 PORTS: dict[Service, int] = {"watcher": 9200, "publisher": 9201, "plugin": 9202, "reconciler": 9203}
@@ -50,6 +53,10 @@ CONTAINER = """
           env: [{{name: LIKEN_ROOT, value: /played}}]
           volumeMounts: [{{name: played, mountPath: /played, readOnly: true}}]
 """
+
+
+def kubectl_lines() -> list[str]:
+    return sorted({line for page in PAGES for line in commands(page) if line.startswith("kubectl ")})
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +128,17 @@ def test_all_four_ports_can_be_scraped_and_say_ready(api: Api) -> None:
         assert "liken_build_info" in _get(f"http://{address}:{port}/metrics"), name
         assert _get(f"http://{address}:{port}/healthz"), name
         assert _get(f"http://{address}:{port}/readyz"), name
+
+
+@pytest.mark.parametrize("line", kubectl_lines())
+def test_a_command_that_a_page_shows_works_as_it_stands(
+    api: Api, control_plane: ControlPlane, line: str
+) -> None:
+    words = shlex.split(line.replace("NODE-liken.sh", "worker-liken.sh"))[1:]
+    if words[0] in ("apply", "delete"):
+        words += ["--dry-run=server"]  # the driver of this module stays as it is
+
+    assert run(find("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", *words)
 
 
 @pytest.mark.parametrize("victim", SERVICES)
