@@ -45,6 +45,10 @@ class MeasuredNode(PlayedMachine):
             }
         )
 
+    def await_plugins(self) -> None:
+        """Play the kubelet from now on: a plugin is ready when one has registered it."""
+        assert not self.kubelet.instances
+
     def offered(self) -> set[str]:
         with self.api.store.changed:
             slices = list(self.api.store.slices.values())
@@ -61,6 +65,7 @@ def node(adapters: int, root: Path | None = None, services: Sequence[str] = ()) 
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir="/tmp"))
     measured = MeasuredNode(folder, adapters, root)
     try:
+        measured.await_plugins()
         for process in [
             measured.launch(each) for each in services or ("watcher", "publisher", "plugin", "reconciler")
         ]:
