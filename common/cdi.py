@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from common.claims import sweep
+from common.claims import MAX_BYTES, sweep
 from common.errors import MachineError
 from common.files import TEMPORARY_PREFIX, names_in, write_atomically
 from common.inventory import DeviceNode
@@ -77,7 +77,8 @@ class Specs:
     def read(self, uid: str) -> bytes | None:
         """The content of a spec, None when there is none. Raises CdiError."""
         try:
-            return self.path(uid).read_bytes()
+            with self.path(uid).open("rb") as file:
+                return file.read(MAX_BYTES)  # one that is longer is not ours: it is read as another text
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -88,7 +89,7 @@ class Specs:
         content = self.read(uid)
         try:
             return _parse(uid, msgspec.json.decode(content, type=_Spec)) if content else {}
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return {}
 
     def write(self, uid: str, content: bytes) -> None:

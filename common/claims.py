@@ -22,6 +22,7 @@ from common.inventory import SCHEMA
 from common.locks import FileLock
 
 LOCK_FILE = "claims.lock"
+MAX_BYTES = 1024 * 1024  # of a record or spec that is read; 32 results, the API's limit, make some 10 KiB
 NO_BOOT = "none"  # the folder's name where the tree tells no boot id (a played machine)
 _RECORD, _ASIDE = ".json", ".broken"
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -162,7 +163,7 @@ class Store:
             return known[1]
         with self._path(uid).open("rb") as file:
             signature = _signature(os.fstat(file.fileno()))
-            entry = _entry(uid, file.read())
+            entry = _entry(uid, file.read(MAX_BYTES))
         self._known[uid] = (signature, entry)
         return entry
 
@@ -245,7 +246,7 @@ def _entry(uid: str, content: bytes) -> Entry:
         if _HEADS.decode(content).schema > SCHEMA:
             return Entry(uid, "newer")
         record = _RECORDS.decode(content)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return Entry(uid, "broken")
     return Entry(uid, "readable", record) if _is_sound(uid, record) else Entry(uid, "broken")
 

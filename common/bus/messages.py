@@ -44,7 +44,7 @@ def decode(topic: str, payload: bytes, kind: type[T]) -> T:
                 " services of this node in one version"
             )
         message: T = _decoder(cast(Hashable, kind)).decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MachineError(
             f"the message {topic!r} cannot be read: {error}; run all four services of this node in one"
             " version"

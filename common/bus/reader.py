@@ -112,8 +112,8 @@ class BusReader:
         count = 0
         with contextlib.suppress(zmq.Again):
             while True:
-                topic, payload = self._socket.recv_multipart(zmq.DONTWAIT)[:2]
-                newest[topic.decode(errors="replace")] = payload
+                topic, *rest = self._socket.recv_multipart(zmq.DONTWAIT)
+                newest[topic.decode(errors="replace")] = rest[0] if rest else b""
                 count += 1
         if count >= HIGH_WATER_MARK:
             self._flooded = True

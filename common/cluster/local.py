@@ -8,19 +8,25 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from common.cluster.port import ClaimMissing, ClusterUnavailable, Raw, SliceEvent, SliceList
 from common.errors import MachineError
 from common.files import write_atomically
+from common.yamltext import MAX_BYTES, YamlError, read_yaml
 
 POLL_S = 0.5  # a look at a folder's and its files' times; nothing is read while they stay the same
 MAX_EVENTS = 100
 MAX_STEM = 200  # a file name holds 255 bytes; object names reach 253
 
-_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_Dumper: type = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc]
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the signature of the base class
+        return True  # what is in an object twice is written twice: readers refuse aliases
 
 
 class LocalCluster:
@@ -48,8 +54,8 @@ class LocalCluster:
         return ""
 
     def list_slices(self) -> SliceList:
-        items = [_read(path) for path in sorted(self._slice_files())]
-        return SliceList(items, "")
+        found = (_slice(path) for path in sorted(self._slice_files()))
+        return SliceList([one for one in found if one is not None], "")
 
     def watch_slices(self, version: str) -> Iterator[SliceEvent]:
         """Compare with the last look whenever a file's time changed. `version` means nothing here."""
@@ -76,8 +82,8 @@ class LocalCluster:
     def event(self, reason: str, note: str, *, warning: bool) -> None:
         path = self._root / "events.yaml"
         try:
-            events = list(yaml.load(path.read_text(), _Loader) or [])
-        except (OSError, ValueError, yaml.YAMLError, TypeError):
+            events = list(_load(path) or [])
+        except (OSError, YamlError, TypeError):
             events = []  # messages for people: a damaged file is begun anew
         events.append(
             {
@@ -134,14 +140,30 @@ def _changes(known: dict[str, Raw], seen: dict[str, Raw]) -> Iterator[SliceEvent
 
 def _read(path: Path) -> Raw:
     try:
-        content = yaml.load(path.read_text(), _Loader)
+        content = _load(path)
     except FileNotFoundError:
         raise
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, YamlError) as error:
         raise ClusterUnavailable(f"cannot read {path}: {error}; repair or remove that file") from error
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         raise ClusterUnavailable(f"{path} holds no object with metadata; repair or remove that file")
     return content
+
+
+def _load(path: Path) -> Any:
+    with path.open("rb") as file:
+        return read_yaml(file.read(MAX_BYTES + 1))
+
+
+def _slice(path: Path) -> Raw | None:
+    """One slice, None when its file went away between two looks."""
+    try:
+        found = _read(path)
+    except FileNotFoundError:
+        return None
+    if not isinstance(found["metadata"].get("name"), str):
+        raise ClusterUnavailable(f"{path} holds no object with a name; repair or remove that file")
+    return found
 
 
 def _make(folder: Path) -> None:

@@ -8,11 +8,16 @@ import tarfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from common.errors import RequestError
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_LINKS = 40  # symbolic links followed for one path; the kernel's own limit
+MAX_BYTES = 256 * 1024 * 1024  # unpacked; a server of 559 PCI functions has 30 MiB
+MAX_FOLDERS = 200_000  # that server: 15,000
+MAX_PATH = 4096  # PATH_MAX of the kernel
+MAX_DEPTH = 60  # a device behind six hubs lies 25 folders deep
 
 
 class Folder:
@@ -83,6 +88,8 @@ class Archive:
         """The folder at `path`, made with all its parents when the archive did not list them."""
         found = self.folders.get(path)
         if found is None:
+            if len(self.folders) >= MAX_FOLDERS or path.count("/") >= MAX_DEPTH or len(path) > MAX_PATH:
+                raise ValueError("no machine has so many or so deep folders")
             found = self.folders[path] = Folder()
             parent, _, name = path.rpartition("/")
             self.make_folder(parent).dirs.add(name)
@@ -107,13 +114,19 @@ def read_archive(path: Path) -> Archive:
 
 
 def _decompressed(name: str, packed: bytes) -> bytes:
+    unpack: Any
     if name.endswith(".xz"):
-        return lzma.decompress(packed)
-    if name.endswith((".gz", ".tgz")):
-        return zlib.decompress(packed, wbits=zlib.MAX_WBITS | 16)
-    if name.endswith(".bz2"):
-        return bz2.decompress(packed)
-    return packed
+        unpack = lzma.LZMADecompressor(memlimit=MAX_BYTES)
+    elif name.endswith((".gz", ".tgz")):
+        unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    elif name.endswith(".bz2"):
+        unpack = bz2.BZ2Decompressor()
+    else:
+        return packed
+    content: bytes = unpack.decompress(packed, MAX_BYTES)  # a small archive can unpack to any size
+    if not unpack.eof:
+        raise EOFError(f"cut short, or more than {MAX_BYTES // 1024 // 1024} MiB unpacked")
+    return content
 
 
 def _folders(members: tarfile.TarFile, content: bytes) -> Archive:

@@ -20,6 +20,7 @@ from typing import Any
 from common.errors import RequestError
 from common.hardware.held import RELEASABLE
 from common.hardware.tree import Tree, TreeError
+from common.yamltext import MAX_BYTES, YamlError, read_yaml
 
 PROTOCOLS = ("pulse8-cec", "rainshadow-cec")
 FILE = "etc/liken/machine.yaml"  # below the root
@@ -54,7 +55,8 @@ def load_machine(path: Path) -> Machine:
     Raises RequestError that names file and place for anything it does not understand.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return Machine()
     except OSError as error:
@@ -73,15 +75,11 @@ def machine_of(tree: Tree) -> Machine:
 
 def parse_machine(content: bytes, where: str) -> Machine:
     """The text of a machine file. `where` names it in errors (RequestError)."""
-    import yaml  # late: most processes have no machine file
-
     try:
-        # BaseLoader keeps every scalar as text: 0403 would otherwise be an octal number
-        document = yaml.load(content, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", None)
-        place = f"{where}, line {line + 1}" if line is not None else where
-        raise RequestError(f"{place}: this is not YAML; correct it or remove the file") from error
+        document = read_yaml(content, typed=False)
+    except YamlError as error:
+        place = f"{where}, line {error.line}" if error.line else where
+        raise RequestError(f"{place}: this is not YAML: {error}; correct it or remove the file") from error
     return _Parser(where).machine(document)
 
 
@@ -138,9 +136,10 @@ class _Parser:
             return {}
         if not isinstance(value, dict):
             raise self._error(place, f"has to be a mapping with {_either(allowed)}")
-        for key in value:
-            if key not in allowed:
-                near = difflib.get_close_matches(str(key), allowed, 1)
+        for given in value:
+            if given not in allowed:
+                key = " ".join(given.split())[:64]
+                near = difflib.get_close_matches(key, allowed, 1)
                 hint = f"did you mean {near[0]}?" if near else f"allowed is {_either(allowed)}"
                 raise self._error(f"{place}.{key}".lstrip("."), f"is not known; {hint}")
         return value
@@ -160,7 +159,7 @@ class _Parser:
         return value.strip()
 
     def _error(self, place: str, problem: str) -> RequestError:
-        return RequestError(f"{self._where}: {place or 'the file'} {problem}")
+        return RequestError(f"{self._where}: {place or 'the file'} {problem}"[:400])
 
 
 def _either(words: Collection[str]) -> str:

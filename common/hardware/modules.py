@@ -14,7 +14,7 @@ from common.hardware.tree import Tree
 from common.inventory import Unclaimed
 
 _GLOB = re.compile(r"[*?\[]")
-_BRACKETS = re.compile(r"(\[[^]]*\])")
+_BRACKETS = re.compile(r"(\[[^][]*\])")  # no "[" inside: a line of them would be read once per sign
 
 
 class Candidate(NamedTuple):

@@ -2,6 +2,7 @@
 
 import unicodedata
 
+PAGE = 4096  # bytes; the kernel gives no more for an attribute, a recording may hold anything
 MAX_BYTES = 64  # one string attribute of a ResourceSlice device; Kubernetes API limit, in UTF-8 bytes
 # Unicode categories dropped from text: control, format, surrogate, and the line
 # and paragraph separators.
@@ -10,6 +11,7 @@ _DROPPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 def clean(content: bytes) -> str:
     """Bytes of a sysfs file as printable text: decoded with replacement, control signs dropped, trimmed."""
+    content = content[:PAGE]
     if content.isascii():
         text = content.decode("ascii").strip()
         if text.isprintable():

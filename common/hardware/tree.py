@@ -25,6 +25,7 @@ from common.hardware.text import clean
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})
 # The reader is in trouble, not the device: such a failure says nothing about one device.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+MAX_FILE = 64 * 1024 * 1024  # bytes; the longest file read is modules.alias with 2 MiB
 _READ_SIZE = 65536  # bytes at once; sysfs attributes have at most one page
 
 
@@ -132,9 +133,13 @@ class _Disk:
             if len(content) < _READ_SIZE and not path.startswith("proc"):
                 return content  # sysfs gives an attribute in one piece; /proc in pieces of about a page
             pieces = [content]
+            size = 0
             while content:
                 content = os.read(handle, _READ_SIZE)
                 pieces.append(content)
+                size += len(content)
+                if size > MAX_FILE:
+                    raise TreeError(f"cannot read /{path}: it is larger than {MAX_FILE // 1024 // 1024} MiB")
             return b"".join(pieces)
         except OSError as error:
             _refuse_unless_missing(path, error)
