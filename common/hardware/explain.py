@@ -276,7 +276,7 @@ def _undriven(facts: Facts, hardware: Hardware) -> Answer:
         why += "; which module would drive it cannot be told without the kernel's modules.alias"
     return Answer(
         subject=hardware.address,
-        state="unclaimed",
+        state="unclaimed" if entry is not None else "ignored",
         rule="undriven",
         why=f"{hardware.address} {why}",
         hardware=f"{hardware.bus} {hardware.address}",

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from tests.machines.expectation import Offer
 from tests.machines.ownership import Node, Owner, Reader, UsbTree, multipath_owner, owner_of
@@ -217,14 +218,42 @@ class Judge:
         return any(name.startswith(f"{card.leaf}-") for name in self.reader.recording.names(card.place))
 
     def _unclaimed(self) -> set[str]:
-        """Functions and interfaces without a driver; no recording has a modules.alias that narrows them."""
-        return {
-            f"{bus} {name}"
+        """Functions and interfaces without a driver, and with a module for it if that can be told."""
+        found = {
+            f"{bus} {name}": _one_dash(self.reader.recording.text(f"{place}/modalias") or "")
             for bus, entries in self.reader.listed.items()
             for name, place in entries.items()
             if (bus == "pci" or ":" in name) and not self.reader.driver(place)
-            if self.reader.recording.text(f"{place}/modalias")
         }
+        known = self._patterns()
+        return {
+            slot
+            for slot, modalias in found.items()
+            if modalias and (known is None or any(fnmatchcase(modalias, pattern) for pattern in known))
+        }
+
+    def _patterns(self) -> list[str] | None:
+        """The alias patterns of loadable modules; None where the recording has no modules.alias."""
+        recording = self.reader.recording
+        folders = [f"lib/modules/{name}" for name in recording.names("lib/modules")]
+        texts = [recording.text(f"{folder}/modules.alias") for folder in folders]
+        if not any(texts):
+            return None
+        built_in = {
+            re.sub(r".*/|[.]ko.*", "", line).replace("-", "_")
+            for folder in folders
+            for line in (recording.text(f"{folder}/modules.builtin") or "").splitlines()
+        }
+        words = [line.split() for text in texts if text for line in text.splitlines()]
+        return [
+            _one_dash(line[1])
+            for line in words
+            if len(line) == 3 and line[0] == "alias" and line[2].replace("-", "_") not in built_in
+        ]
+
+
+def _one_dash(text: str) -> str:
+    return re.sub(r"(\[[^]]*\])|-", lambda found: found[1] or "_", text)
 
 
 def opinion(recording: Recording, roles: tuple[str, ...] | None = None) -> Opinion:

@@ -14,12 +14,12 @@ from tests.machines.cel import (
     program,
     selects,
 )
+from tests.machines.marks import needs_machines
 from tests.machines.product import inventory
 from tests.machines.recording import MACHINES, archives, machine_name
 
 CLASSES = {**SEED_CLASSES, **expressions(REPOSITORY / "deploy"), **expressions(REPOSITORY / "docs")}
 RECORDINGS = [pytest.param(path, id=machine_name(path)) for path in archives()]
-needs_recordings = pytest.mark.skipif(not RECORDINGS, reason="no recorded machines: set LIKEN_MACHINES")
 
 
 def selected(expression: str, machine: str) -> list[str]:
@@ -32,7 +32,6 @@ def test_every_selector_compiles(name: str) -> None:
     assert program(CLASSES[name]) is not None
 
 
-@needs_recordings
 @pytest.mark.parametrize("path", RECORDINGS)
 def test_every_selector_evaluates_on_every_device(path: Path) -> None:
     failures = []
@@ -51,7 +50,7 @@ def test_no_selector_takes_another_drivers_device(name: str) -> None:
     assert not selects(CLASSES[name], foreign_device())
 
 
-@needs_recordings
+@needs_machines
 @pytest.mark.parametrize(
     ("seed", "machine", "expected"),
     [
@@ -71,7 +70,7 @@ def test_the_seed_classes_select_what_they_mean(seed: str, machine: str, expecte
     assert selected(SEED_CLASSES[seed], machine) == expected
 
 
-@needs_recordings
+@needs_machines
 def test_one_expression_without_has_fails_as_it_does_in_the_scheduler() -> None:
     careless = 'device.attributes["liken.sh"].renderNode'
     devices = inventory(MACHINES / "laptop-two-gpus.tar.xz").devices

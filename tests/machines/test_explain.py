@@ -12,6 +12,7 @@ from common.hardware.machine import Machine
 from common.hardware.survey import survey
 from common.hardware.tree import Tree
 from common.hardware.walk import walk
+from tests.machines.marks import needs_machines
 from tests.machines.product import TAKEN, inventory, opened
 from tests.machines.recording import MACHINES, Recording, archives, dumps, load, machine_name
 
@@ -103,7 +104,10 @@ def test_the_answers_say_what_the_inventory_says(path: Path) -> None:
     for entry in inventory(path).withheld:
         assert (answers[entry.node].state, answers[entry.node].rule) == ("withheld", entry.reason)
     unclaimed = {f"{entry.bus} {entry.address}" for entry in inventory(path).unclaimed}
-    assert {answer.hardware for answer in answers.values() if answer.state == "unclaimed"} == unclaimed
+    said = {answer.hardware for answer in answers.values() if answer.state == "unclaimed"}
+    # the inventory lists what a module would drive; only where no module is known are they the same
+    known = any(name.endswith("/modules.alias") for name in load(path).files)
+    assert said >= unclaimed if known else said == unclaimed
 
 
 @pytest.mark.parametrize("path", RECORDINGS[: len(archives())])
@@ -115,11 +119,13 @@ def test_asking_for_one_thing_gives_the_answer_that_everything_gives(path: Path)
         assert asked.find(device.name)[0].devices == (device.name,)
 
 
+@needs_machines
 def test_a_console_is_explained_as_the_kernels() -> None:
     assert on("vm-openstack", "/dev/ttyS0").why.startswith("/dev/ttyS0 is the kernel's console")
     assert on("raspberry-pi-4", "fe201000.serial").rule == "console"
 
 
+@needs_machines
 def test_a_virtual_console_is_console_and_virtual() -> None:
     answer = on("raspberry-pi-4", "/dev/tty1")
     assert answer.rule == "console"
@@ -127,34 +133,40 @@ def test_a_virtual_console_is_console_and_virtual() -> None:
     assert "virtual" in answer.why
 
 
+@needs_machines
 def test_an_undeclared_disk_shows_the_lines_for_the_machine_file() -> None:
     answer = on("laptop-two-gpus", "0000:00:17.0")
     assert answer.why.startswith("0000:00:17.0 carries sda, an internal disk that is not declared spare: ")
     assert answer.advice[-3:] == ("spec:", "  storage:", "    roles: [nvme0n1]")
 
 
+@needs_machines
 def test_a_disk_in_use_says_what_uses_it() -> None:
     assert on("laptop-two-gpus", "/dev/nvme0").why.endswith(
         "which this machine uses: nvme0n1p1 is mounted at /"
     )
 
 
+@needs_machines
 def test_unknown_facts_say_why_they_are_unknown() -> None:
     answer = on("workstation-four-gpus-no-facts", "/dev/sdb")
     assert "which disks this machine needs is unknown" in answer.why
     assert "mountinfo" in answer.why
 
 
+@needs_machines
 def test_a_device_without_driver_publishes_whole() -> None:
     assert on("laptop-two-gpus", "1-9").why.startswith("1-9 has no driver; it publishes whole as usb-1-9")
 
 
+@needs_machines
 def test_a_usb_device_names_the_devices_of_its_interfaces() -> None:
     answers = lookup(MACHINES / "laptop-two-gpus.tar.xz").find("1-5")
     assert [answer.subject for answer in answers] == ["1-5", "1-5:1.0", "1-5:1.1", "1-5:1.2", "1-5:1.3"]
     assert answers[0].devices == ("usb-1-5-1-0", "usb-1-5-1-2")
 
 
+@needs_machines
 def test_a_graphics_card_names_its_parts() -> None:
     answer = on("laptop-two-gpus", "0000:00:02.0")
     assert answer.rule == "split"
@@ -166,6 +178,7 @@ def test_a_graphics_card_names_its_parts() -> None:
     )
 
 
+@needs_machines
 @pytest.mark.parametrize(
     ("machine", "what", "rule"),
     [
@@ -193,11 +206,13 @@ def test_what_is_ignored_or_kept_names_its_rule(machine: str, what: str, rule: s
     assert on(machine, what).rule == rule
 
 
+@needs_machines
 def test_a_part_of_hardware_leads_to_the_hardware() -> None:
     assert on("laptop-two-gpus", "0018:044E:120A.0002").devices == ("pci-0000-00-15-0",)
     assert on("laptop-two-gpus", "/sys/class/drm/card1").hardware == "pci 0000:01:00.0"
 
 
+@needs_machines
 def test_what_is_not_there_is_refused_with_a_hint() -> None:
     with pytest.raises(RequestError, match="did you mean pci-0000-01-00-0 "):
         on("laptop-two-gpus", "pci-0000-01-00-1")

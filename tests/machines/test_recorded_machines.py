@@ -6,13 +6,12 @@ import pytest
 
 from common.hardware.machine import Machine
 from common.inventory import Device, Inventory
+from tests.machines.marks import needs_machines
 from tests.machines.opinion import opinion
 from tests.machines.product import inventory
 from tests.machines.recording import MACHINES, archives, load, machine_name
 
-pytestmark = pytest.mark.skipif(
-    not archives(), reason="no recorded machines: set LIKEN_MACHINES to their folder"
-)
+pytestmark = needs_machines
 
 DGX_DISKS = {"nvme0": "0000:01:00.0", "nvme1": "0000:02:00.0"} | {
     f"nvme{number}": address

@@ -2,7 +2,6 @@
 
 from functools import cache
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,14 +14,13 @@ from common.hardware.tree import Tree, TreeError
 from common.hardware.walk import walk
 from common.inventory import Inventory
 from services.publisher.slices import slices
+from tests.machines.marks import needs_machines
 from tests.machines.product import TAKEN
-from tests.machines.recording import MACHINES, archives
+from tests.machines.recording import MACHINES
 from tests.machines.slice_rules import problems
 from tests.machines.vanishing import Vanishing, device_folders
 
-pytestmark = pytest.mark.skipif(
-    not archives(), reason="no recorded machines: set LIKEN_MACHINES to their folder"
-)
+pytestmark = needs_machines
 
 USB_DISK = "desktop-usb-disk-boot1"
 MOUNT = b"50 30 8:33 / /backup rw,relatime - ext4 /dev/sdc1 rw\n"  # its USB disk in port 1-4
