@@ -82,7 +82,9 @@ class Specs:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CdiError(f"cannot read {self.path(uid)}: {error.strerror}") from error
+            raise CdiError(
+                f"cannot read {self.path(uid)}: {error.strerror}; check the folder that LIKEN_CDI names"
+            ) from error
 
     def nodes(self, uid: str) -> dict[str, tuple[DeviceNode, ...]]:
         """What the spec says now, by device name; empty when it is missing or not ours to read."""

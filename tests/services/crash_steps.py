@@ -78,14 +78,19 @@ WORKS: dict[str, tuple[Work, Work]] = {
 def run(folder: Path, before: Work, work: Work, step: int) -> dict[str, Any]:
     """Do the work on a fresh machine, dying at `step`; what was left, and what each way out makes of it."""
     results: dict[str, Any] = {"step": step}
-    ways: dict[str, Work] = {"left": lambda _: None, "again": work, "pass": reconcile, "unprepare": unprepare}
+    ways: dict[str, Work] = {"again": work, "pass": reconcile, "unprepare": unprepare}
     for way, finish in ways.items():
         bench = _machine(folder / f"{step}-{way}")
         before(bench)
         results["died"] = _die_at(step, bench, work)
         bench.restart()
+        results["left"] = _state(bench)
         finish(bench)
         results[way] = _state(bench)
+        with bench.store.lock(1.0):
+            bench.store.sweep()
+            bench.specs.sweep()
+        results[way]["after sweep"] = _temporary(bench)
     return results
 
 
@@ -137,12 +142,11 @@ def _state(bench: Bench) -> dict[str, Any]:
         for path in sorted(bench.cdi.glob("*.json"))
         for device, paths in bench.paths(bench.claim(uid=path.stem.partition("_")[2])).items()
     }
-    temporary = [path for path in bench.files() if "/.liken-" in path]
-    with bench.store.lock(1.0):
-        bench.store.sweep()
-        bench.specs.sweep()
-    swept = [path for path in bench.files() if "/.liken-" in path]
-    return {"records": records, "specs": specs, "temporary": len(temporary), "after sweep": swept}
+    return {"records": records, "specs": specs, "temporary": _temporary(bench)}
+
+
+def _temporary(bench: Bench) -> int:
+    return sum("/.liken-" in path for path in bench.files())
 
 
 def main(folder: Path, word: str) -> None:

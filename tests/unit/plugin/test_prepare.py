@@ -350,6 +350,31 @@ def test_a_call_that_the_kubelet_gave_up_stops_waiting(bench: Bench) -> None:
     assert bench.store.uids() == []
 
 
+def test_a_cdi_folder_that_cannot_be_written_is_told_and_prepare_completes_once_it_can(bench: Bench) -> None:
+    adapter(bench.machine)
+    claim = bench.claim(ADAPTER)
+    bench.cdi.write_text("a file in the folder's place")
+    with pytest.raises(MachineError, match="LIKEN_CDI"):
+        bench.prepare(claim)
+    bench.cdi.unlink()
+    bench.prepare(claim)
+    assert bench.paths(claim)[ADAPTER][0] == "/dev/ttyUSB0"
+
+
+def test_a_plugin_folder_that_cannot_be_written_is_told_and_nothing_is_half_done(bench: Bench) -> None:
+    adapter(bench.machine)
+    claim = bench.claim(ADAPTER)
+    folder = bench.plugin_dir / "claims" / BOOT_ID
+    folder.rmdir()
+    folder.write_text("a file in the folder's place")
+    with pytest.raises(MachineError):
+        bench.prepare(claim)
+    assert bench.paths(claim) == {}
+    folder.unlink()
+    bench.prepare(claim)
+    assert bench.paths(claim)[ADAPTER][0] == "/dev/ttyUSB0"
+
+
 # -- unprepare
 
 
