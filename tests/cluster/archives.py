@@ -18,15 +18,19 @@ def assemble() -> tuple[str, str]:
     """The folder with the archives and a line for people; no folder when they could not be made."""
     folder = cache().parent / "images" / _digest()
     if not folder.exists():
-        for old in folder.parent.glob("*"):
+        for old in folder.parent.glob("[!.]*"):  # not what another run is making
             shutil.rmtree(old)
         fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
         command = [sys.executable, str(REPOSITORY / "images/assemble.py"), str(fresh), TAG]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            return "", f"images not made, the DaemonSet does not run: {done.stderr.strip()[-300:]}"
+            last = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+            return "", f"images not made, the DaemonSet does not run: {last}"
         (fresh / "sizes").write_text(done.stdout.replace(str(fresh), str(folder)))
-        fresh.rename(folder)
+        try:
+            fresh.rename(folder)
+        except OSError:  # another run has made the same meanwhile
+            shutil.rmtree(fresh)
     return str(folder), (folder / "sizes").read_text().rstrip()
 
 

@@ -137,6 +137,7 @@ def test_a_command_that_a_page_shows_works_as_it_stands(
     words = shlex.split(line.replace("NODE-liken.sh", "worker-liken.sh"))[1:]
     if words[0] in ("apply", "delete"):
         words += ["--dry-run=server"]  # the driver of this module stays as it is
+    api.create(claim("first", "played", FIRST))  # so that every list has something to show
 
     assert run(find("kubectl"), f"--kubeconfig={control_plane.kubeconfig}", *words)
 
