@@ -95,12 +95,20 @@ class Specs:
             return {}
 
     def write(self, uid: str, content: bytes) -> None:
-        """Put a spec in place. Needs the lock. Raises MachineError."""
+        """Put a spec in place. Needs the lock.
+
+        Raises MachineError when it cannot be written; then there is none, because the old one is no longer
+        true, and a container must rather not start than get its nodes.
+        """
         try:
             write_atomically(self.path(uid), content)
         except MachineError:
             self.make_folder()  # somebody emptied the runtime's folder, itself included
-            write_atomically(self.path(uid), content)
+            try:
+                write_atomically(self.path(uid), content)
+            except MachineError:
+                self._remove(self.path(uid))
+                raise
 
     def remove(self, uid: str) -> bool:
         """Remove a spec. Needs the lock. True when there was one. Raises CdiError."""

@@ -1,5 +1,8 @@
 """CDI specs as files, checked by rules that share nothing with the writer."""
 
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,25 @@ TTY = (DeviceNode("/dev/ttyUSB0", "tty"), DeviceNode("/dev/bus/usb/001/004", "us
 EVENTS = tuple(
     DeviceNode(f"/dev/input/event{number}", "input", "c", 13, 64 + number, 0o600) for number in range(32)
 )
+
+
+FullDisk = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def full_disk() -> FullDisk:
+    """While it lasts this process can make and remove files, and write nothing into them."""
+
+    @contextmanager
+    def full() -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return full
 
 
 @pytest.fixture
@@ -109,3 +131,13 @@ def test_a_folder_that_cannot_be_made_is_told_with_the_setting(tmp_path: Path) -
     specs = Specs(tmp_path / "file" / "cdi", "liken.sh")
     with pytest.raises(MachineError, match="LIKEN_CDI"):
         specs.write(UID, specs.render(UID, {"a": TTY}))
+
+
+def test_a_spec_that_cannot_be_renewed_is_taken_away(specs: Specs, full_disk: FullDisk) -> None:
+    """A full disk must not leave the nodes of yesterday where a runtime reads them."""
+    specs.write(UID, specs.render(UID, {"usb-1-1-1-0": TTY}))
+    with full_disk(), pytest.raises(MachineError, match="cannot write"):
+        specs.write(UID, specs.render(UID, {"usb-1-1-1-0": specs.absent("usb-1-1-1-0")}))
+    assert specs.read(UID) is None
+    specs.write(UID, specs.render(UID, {"usb-1-1-1-0": TTY}))
+    assert [node.path for node in specs.nodes(UID)["usb-1-1-1-0"]] == [node.path for node in TTY]
