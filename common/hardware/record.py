@@ -4,6 +4,7 @@ The rules themselves choose: they run once over a tree that notes what they look
 masked, equal ones alike; mount points and file-system sources are not kept.
 """
 
+import contextlib
 import io
 import re
 import tarfile
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from common.hardware.machine import FILE, Machine
 from common.hardware.modules import KernelModules, kernel_modules
 from common.hardware.slot import inspect
-from common.hardware.tree import Entries, Tree
+from common.hardware.tree import Entries, Tree, TreeError
 from common.hardware.walk import walk
 
 FORMATS = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".tar.xz": "w:xz"}
@@ -98,8 +99,11 @@ def record(tree: Tree, machine: Machine, machine_file: bytes = b"") -> Recording
     noting = _Noting(tree)
     noted = Tree(tree.root, source=noting)
     inventory = walk(noted, machine, _UNKNOWN, _UNKNOWN)
-    for bus, address in sorted({(device.bus, device.address) for device in inventory.devices}):
-        inspect(noted, machine, bus, address)
+    slots = {(device.bus, device.address) for device in inventory.devices}
+    slots |= {(entry.bus, entry.address) for entry in inventory.withheld}
+    for bus, address in sorted(slots):
+        with contextlib.suppress(TreeError):  # a tree without that bus's folder: the walk did without it, too
+            inspect(noted, machine, bus, address)
     recording = Recording(dict(noting.files), dict(noting.links))
     _add_listed(tree, noting, recording)
     _make_playable(tree, recording)
@@ -192,7 +196,8 @@ def _reduce_proc(recording: Recording) -> None:
     for path, content in recording.files.items():
         lines = content.splitlines()
         if path.endswith("/mountinfo"):
-            lines = [_reduced_mount(number, line, disks) for number, line in enumerate(lines)]
+            named = set(disks)  # the reason names the first place where a disk is mounted
+            lines = [_reduced_mount(number, line, named) for number, line in enumerate(lines)]
         elif path.endswith("proc/swaps"):
             lines = [line for number, line in enumerate(lines) if not number or b"partition" in line.split()]
         elif path.endswith("/loop/backing_file"):
@@ -202,13 +207,17 @@ def _reduce_proc(recording: Recording) -> None:
         recording.files[path] = b"".join(line + b"\n" for line in lines if line)
 
 
-def _reduced_mount(number: int, line: bytes, disks: set[bytes]) -> bytes:
-    """Fields as proc(5) has them; all that is not a device number or a type becomes a placeholder."""
+def _reduced_mount(number: int, line: bytes, named: set[bytes]) -> bytes:
+    """Fields as proc(5) has them; all that is not a device number or a type becomes a placeholder.
+
+    The mount point of a device in `named` is kept, once.
+    """
     left, separator, right = line.partition(b" - ")
     fields, kind = left.split(), right.split()
     if not separator or len(fields) < 5 or len(kind) < 2:
         return b""
-    point = fields[4] if fields[2] in disks else b"/mount/%d" % number
+    point = fields[4] if fields[2] in named else b"/mount/%d" % number
+    named.discard(fields[2])
     source = kind[1] if kind[1].startswith(b"/dev/") or kind[0] == b"zfs" else b"none"
     return b"%s %s %s / %s rw - %s %s rw" % (*fields[:3], point, kind[0], source)
 

@@ -93,6 +93,7 @@ def test_mount_points_are_kept_for_disks_only(built: MachineBuilder) -> None:
     stick = built.usb("1-4", vendor="0781", product="5567")
     disk = built.scsi_disk(built.interface(stick, 0, driver="usb-storage", usb_class="08"), "sda")
     built.mount(disk, at="/data")
+    built.mount(disk, at="/home/anna/bind")
     built.write(
         "proc/1/mountinfo",
         (built.root / "proc/1/mountinfo").read_text()
