@@ -44,8 +44,8 @@ class Offers:
             call.left_s()
             return
         try:
-            # a walk that began after we asked, while we waited for its end, is as good as our own
-            if self._walks - before < 2:
+            # a walk that began after we asked and ended while we waited is as good as our own
+            if self._walks == before:
                 self._walks += 1
                 self.update(self._walk())
         except TreeError:

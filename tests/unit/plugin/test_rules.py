@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,18 +133,23 @@ def test_the_kubelet_knows_a_request_by_its_main_name(request_name: str, base: s
     assert base_request(request_name) == base
 
 
-def test_one_walk_answers_all_who_wait_for_it() -> None:
+def test_callers_that_wait_for_a_walk_share_the_next_one() -> None:
+    begun, go_on = threading.Event(), threading.Event()
     walks: list[int] = []
 
     def walk() -> Inventory:
         walks.append(1)
+        begun.set()
+        assert go_on.wait(5)
         return Inventory(SCHEMA, "n", "", "", Facts("observed"))
 
-    offers = Offers(walk)
-    assert offers.find(["a", "b"], CallTime(5.0)) == {}
-    assert walks == [1]
-    assert offers.find([], CallTime(5.0)) == {}
-    assert walks == [1]
+    offers, pool = Offers(walk), Pool(9, "test")
+    first = pool.submit(lambda: offers.find(["a"], CallTime(10.0)))
+    assert begun.wait(5)
+    others = [pool.submit(lambda: offers.find(["b"], CallTime(10.0))) for _ in range(8)]
+    go_on.set()
+    assert [future.result(5) for future in (first, *others)] == [{}] * 9
+    assert len(walks) < 9  # the one that ran when they asked may have missed what they ask for
 
 
 def test_a_tree_that_cannot_be_walked_leaves_what_is_known() -> None:
