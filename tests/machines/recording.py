@@ -13,6 +13,7 @@ from pathlib import Path
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 MACHINES = Path(os.environ.get("LIKEN_MACHINES") or _REPOSITORY.parent / "shared" / "machines")
+OWN = Path(__file__).resolve().parent / "recordings"  # made by tests/kernel/make_recordings.py
 
 
 class Recording:
@@ -59,7 +60,12 @@ class Recording:
 
 
 def archives() -> list[Path]:
-    """Every recorded machine, sorted; empty when there are none beside the checkout."""
+    """Every recorded machine: this project's own, then those beside the checkout when there are any."""
+    return sorted(OWN.glob("*.tar.xz")) + shared()
+
+
+def shared() -> list[Path]:
+    """The machines that other people recorded, sorted; empty when there are none beside the checkout."""
     return sorted(MACHINES.glob("*.tar.xz"))
 
 

@@ -11,10 +11,10 @@ from common.inventory import Device
 from services.console.machine import lay_out
 from services.console.play import Player
 from tests.machines.product import TAKEN
-from tests.machines.recording import MACHINES, archives
+from tests.machines.recording import MACHINES, shared
 
 pytestmark = pytest.mark.skipif(
-    not archives(), reason="no recorded machines: set LIKEN_MACHINES to their folder"
+    not shared(), reason="no recorded machines: set LIKEN_MACHINES to their folder"
 )
 
 DOCKED = MACHINES / "laptop-docked-wwan.tar.xz"  # hubs in hubs, a modem with 11 interfaces, disks, a radio
