@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -143,10 +143,17 @@ def test_callers_that_wait_for_a_walk_share_the_next_one() -> None:
         assert go_on.wait(5)
         return Inventory(SCHEMA, "n", "", "", Facts("observed"))
 
+    asking = threading.Semaphore(0)
+
+    def names() -> Iterator[str]:
+        asking.release()
+        yield "b"
+
     offers, pool = Offers(walk), Pool(9, "test")
     first = pool.submit(lambda: offers.find(["a"], CallTime(10.0)))
     assert begun.wait(5)
-    others = [pool.submit(lambda: offers.find(["b"], CallTime(10.0))) for _ in range(8)]
+    others = [pool.submit(lambda: offers.find(names(), CallTime(10.0))) for _ in range(8)]
+    assert all(asking.acquire(timeout=5) for _ in others)
     go_on.set()
     assert [future.result(5) for future in (first, *others)] == [{}] * 9
     assert len(walks) < 9  # the one that ran when they asked may have missed what they ask for
