@@ -11,7 +11,7 @@ MINUTES ?= 2
 SEED ?=
 TAG ?=
 
-.PHONY: up demo test lint test-kernel test-cluster images bench chaos clean
+.PHONY: up demo test fuzz lint test-kernel test-cluster images bench chaos clean
 
 $(READY): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "liken needs Python 3.11 or newer: set PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -30,6 +30,10 @@ demo: $(READY)
 
 test: $(READY)
 	@$(BIN)/python -m pytest tests/unit tests/machines tests/services
+
+# the parsers of what others wrote: other examples at each run, fifty times as many as `make test` tries
+fuzz: $(READY)
+	@$(BIN)/python -m pytest tests/unit/hostile --hypothesis-profile=fuzz --timeout=900
 
 lint: $(READY)
 	@$(BIN)/ruff format --check .

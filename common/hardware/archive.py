@@ -145,4 +145,7 @@ def _folders(members: tarfile.TarFile, content: bytes) -> Archive:
             archive.make_folder(parent).files[last] = content[start : start + member.size]
         elif member.islnk():
             archive.make_folder(parent).files[last] = archive.file(posixpath.normpath(member.linkname)) or b""
+    # tarfile takes a header that it cannot read, or that is missing, for the end: half a machine
+    if content[members.offset : members.offset + tarfile.BLOCKSIZE] != bytes(tarfile.BLOCKSIZE):
+        raise ValueError("no end of the archive where the last file ends")
     return archive
