@@ -31,7 +31,7 @@ demo: $(READY)
 test: $(READY)
 	@$(BIN)/python -m pytest tests/unit tests/machines tests/services
 
-# the parsers of what others wrote: other examples at each run, fifty times as many as `make test` tries
+# the parsers of what others wrote: other examples at each run, twenty times as many as `make test` tries
 fuzz: $(READY)
 	@$(BIN)/python -m pytest tests/unit/hostile --hypothesis-profile=fuzz --timeout=900
 
