@@ -395,3 +395,15 @@ def test_no_claim_has_a_node_of_vfio_or_of_another_virtual_device(bench: Bench) 
         "/dev/dri/renderD128",
         "/dev/i2c-4",
     ]
+
+
+def test_a_key_with_one_driven_interface_gives_that_interface_and_usbfs(bench: Bench) -> None:
+    """W6: its smart-card interface has no driver, so the key is not published whole."""
+    key = bench.machine.usb("1-1", vendor="1050", product="0407")
+    bench.machine.hidraw(bench.machine.interface(key, 0, driver="usbhid", usb_class="03"), "hidraw0")
+    bench.machine.interface(key, 2, usb_class="0b")
+    assert [device.name for device in bench.walk().devices if device.bus == "usb"] == [ADAPTER]
+    claim = bench.take(ADAPTER)
+    assert bench.paths(claim) == {ADAPTER: ["/dev/hidraw0", "/dev/bus/usb/001/002"]}
+    bench.unprepare(claim)
+    assert bench.probe.read_bytes() == b"1-1:1.2"  # the kernel may find a driver for it by now

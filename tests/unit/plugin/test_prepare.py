@@ -93,7 +93,7 @@ def test_a_device_without_its_node_yet_is_refused_and_given_at_the_retry(bench: 
 
 
 def test_a_name_that_the_inventory_lacks_is_looked_for_in_the_hardware(bench: Bench) -> None:
-    """D3: before the first inventory a claim is answered from the plugin's own walk."""
+    """D3, R13: before the inventory has it a claim is answered from the plugin's own walk."""
     bench.offers.update(bench.walk())
     adapter(bench.machine)
     assert bench.prepare(bench.claim(ADAPTER))[0].device == ADAPTER
