@@ -17,6 +17,23 @@ SOCKET = f"{HOME}/containerd.sock"
 ROOTFS = "/run/rootfs"
 WHOLE_ROOTFS = "/run/whole"  # the guest's own root, for containers that run Python
 APPLETS = ("sh", "ls", "stat", "sleep", "cat", "id", "seq")
+SIGKILLED = 9
+# What a container has by default: containerd, pkg/oci.
+DEFAULT_CAPABILITIES = (
+    *(
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FSETID",
+        "FOWNER",
+        "MKNOD",
+        "NET_RAW",
+        "SETGID",
+        "SETUID",
+        "SETFCAP",
+        "SETPCAP",
+    ),
+    *("NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE"),
+)
 START_S = 60.0
 CONTAINER_S = 60.0
 CONFIG = f"""version = 3
@@ -72,13 +89,49 @@ class Runtime:
 
     def begin_python(self, ids: list[str], script: str, *arguments: str) -> "Future[dict[str, Any]]":
         """Run a script of this repository in a container that has the guest's files, and its own /dev."""
+        self._lay_out_whole()
+        argv = self._words(ids, "0:0", WHOLE_ROOTFS, (sys.executable, script, *arguments))
+        return self._guest.begin("run", argv, timeout_s=CONTAINER_S)
+
+    def start_service(
+        self,
+        name: str,
+        environment: dict[str, str],
+        mounts: list[tuple[str, str, bool]],
+        apparmor: str,
+        network: str,
+    ) -> None:
+        """Start `python -m services.<name>` in the background: no capability, a read-only root, the runtime's
+        default seccomp and AppArmor profiles. `mounts` are (source, place, read-only)."""
+        self._lay_out_whole()
+        places = " ".join(f"{WHOLE_ROOTFS}{place.replace('/var/run/', '/run/')}" for _, place, _ in mounts)
+        self._guest.run("sh", "-c", f"mkdir -p {places}")
+        words = ["run", "--detach", "--rootfs", "--read-only", "--seccomp", "--cwd", "/"]
+        words += ["--apparmor-default-profile", apparmor, "--with-ns", f"network:{network}"]
+        for capability in DEFAULT_CAPABILITIES:
+            words += ["--cap-drop", f"CAP_{capability}"]
+        for variable, value in {**environment, "PYTHONPATH": str(REPOSITORY)}.items():
+            words += ["--env", f"{variable}={value}"]
+        for source, place, read_only in mounts:
+            options = "rbind:ro" if read_only else "rbind:rw"
+            words += ["--mount", f"type=bind,src={source},dst={place},options={options}"]
+        command = [sys.executable, "-P", "-m", f"services.{name}"]
+        argv = [f"{self._folder}/ctr", "--address", SOCKET, *words, WHOLE_ROOTFS, name, *command]
+        self._guest.call("start", argv, f"/run/{name}.ctr.log")
+
+    def stop_service(self, name: str, signal: int) -> None:
+        ctr = f"{self._folder}/ctr --address {SOCKET}"
+        gone = f"{ctr} tasks delete --force {name}; {ctr} containers delete {name}"
+        kill = f"{ctr} tasks kill -s {signal} {name}; {gone}"
+        self._guest.run("sh", "-c", kill, check=False)
+
+    def _lay_out_whole(self) -> None:
         # the root alone and what Python needs: all mounts would bring a /sys that no container may cover
-        parts = (sysconfig.get_path("stdlib"), str(REPOSITORY / "tests"))
+        parts = [sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")]
+        parts += [f"{REPOSITORY}/{part}" for part in ("common", "services", "tests")]
         binds = "".join(f" && mount --bind {part} {WHOLE_ROOTFS}{part}" for part in parts)
         make = f"mkdir -p {WHOLE_ROOTFS} && mount --bind / {WHOLE_ROOTFS}{binds}"
         self._guest.run("sh", "-c", f"mountpoint -q {WHOLE_ROOTFS} || ({make})")
-        argv = self._words(ids, "0:0", WHOLE_ROOTFS, (sys.executable, script, *arguments))
-        return self._guest.begin("run", argv, timeout_s=CONTAINER_S)
 
     def _words(self, ids: list[str], user: str, rootfs: str, command: tuple[str, ...]) -> list[str]:
         self._runs += 1
