@@ -17,7 +17,7 @@ from common.hardware.held import RELEASABLE
 from common.hardware.model import PLUMBING, Hardware, Offer
 from common.hardware.modules import kernel_modules
 from common.hardware.survey import Survey
-from common.hardware.tree import Tree
+from common.hardware.tree import Tree, TreeError
 from common.inventory import Device, Inventory, Unclaimed, Withheld
 
 State = Literal["published", "withheld", "unclaimed", "ignored", "present", "absent", "changed", "unknown"]
@@ -63,7 +63,7 @@ class Facts:
             (one.hardware.bus, one.hardware.address): one for one in survey.findings
         }
         self.usb: dict[str, UsbDevice] = {device.address: device for device in survey.usb}
-        self.knows_modules = kernel_modules(tree) is not None
+        self.knows_modules = _knows_modules(tree)
 
     def answers(self) -> list[Answer]:
         """One answer for each PCI function, USB device and interface, and board device, sorted."""
@@ -75,6 +75,13 @@ class Facts:
         ]
         found += [_broken(hardware, error) for hardware, error in self.survey.broken]
         return sorted(found, key=lambda answer: _order(answer.hardware))
+
+
+def _knows_modules(tree: Tree) -> bool:
+    try:
+        return kernel_modules(tree) is not None
+    except TreeError:
+        return False
 
 
 def _order(hardware: str) -> tuple[str, tuple[tuple[int, str], ...], str]:
@@ -126,9 +133,12 @@ def _nothing(facts: Facts, finding: Finding) -> tuple[str, str]:
 
 def _has_network(tree: Tree, directory: str) -> bool:
     """Network interfaces hang on the hardware itself, or one step below (virtio, hv)."""
-    entries = tree.entries(directory)
-    names = entries.dirs if entries is not None else []
-    return "net" in names or any(tree.entries(f"{directory}/{name}/net") is not None for name in names)
+    try:
+        entries = tree.entries(directory)
+        names = entries.dirs if entries is not None else []
+        return "net" in names or any(tree.entries(f"{directory}/{name}/net") is not None for name in names)
+    except TreeError:
+        return False
 
 
 def explain_device(facts: Facts, device: Device) -> Answer:

@@ -19,6 +19,7 @@ from common.hardware.explain import (
 from common.hardware.explain_disks import disk_words
 from common.hardware.held import held
 from common.hardware.model import PLUMBING, Node
+from common.hardware.tree import Tree, TreeError
 from common.inventory import Device, Withheld
 
 
@@ -59,11 +60,8 @@ class Nodes:
         found: dict[str, Shown] = {}
         tree = self._facts.tree
         for entry, directory in indexed(tree):
-            path = node_path(tree.read(f"{directory}/uevent"))
             kind = tree.link_name(f"{directory}/subsystem")
-            if not path and kind == "usb":
-                usbfs = usbfs_node(tree, directory)
-                path = usbfs.path if usbfs is not None else ""
+            path = _path(tree, directory, kind)
             shown = Shown(Node(path, kind, directory), entry.removeprefix("sys/dev/").replace("/", " "))
             found[shown.subject] = shown
         for finding in self._facts.findings.values():
@@ -224,6 +222,16 @@ class Nodes:
         where = place or _place(finding)
         driver = finding.hardware.driver if finding is not None else ""
         return Answer(shown.subject, "ignored", rule, f"{shown.subject} {why}", where, driver, advice=advice)
+
+
+def _path(tree: Tree, directory: str, kind: str) -> str:
+    """The path of a node; "" where /sys names none or cannot be read: it still gets an answer."""
+    try:
+        path = node_path(tree.read(f"{directory}/uevent"))
+        usbfs = usbfs_node(tree, directory) if kind == "usb" and not path else None
+    except TreeError:
+        return ""
+    return usbfs.path if usbfs is not None else path
 
 
 def _place(finding: Finding | None) -> str:

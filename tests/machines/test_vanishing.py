@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from common.hardware.archive import Archive
-from common.hardware.explain import Facts
+from common.hardware.explain import Answer, Facts
 from common.hardware.explain_lookup import Lookup
 from common.hardware.machine import Machine
 from common.hardware.survey import survey
@@ -129,6 +129,21 @@ def test_what_cannot_be_read_is_never_offered_for_that(name: str, data: st.DataO
 @quick
 @given(machines, st.data())
 def test_a_changing_machine_can_be_explained(name: str, data: st.DataObject) -> None:
-    tree = vanishing(data, name).tree()
-    answers = Lookup(Facts(tree, survey(tree, Machine()), look(tree))).everything()
+    answers = explained(vanishing(data, name).tree())
     assert all(answer.rule and answer.why for answer in answers)
+
+
+@quick
+@given(machines, st.data())
+def test_a_machine_that_cannot_be_read_in_places_can_be_explained(name: str, data: st.DataObject) -> None:
+    broken = frozenset(folders_of(data, name, 6))
+    tree = Vanishing(recorded(name)[0], broken=broken).tree()
+    try:
+        look(tree)
+    except TreeError:
+        return  # nothing is known of such a machine, so nothing can be explained
+    assert all(answer.rule and answer.why for answer in explained(tree))
+
+
+def explained(tree: Tree) -> list[Answer]:
+    return Lookup(Facts(tree, survey(tree, Machine()), look(tree))).everything()
