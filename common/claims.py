@@ -138,6 +138,8 @@ class Store:
                 continue  # removed just now
             except OSError as error:
                 raise MachineError(f"cannot read {self._path(uid)}: {error.strerror}") from error
+        for uid in [uid for uid in list(self._known) if uid not in found]:
+            self._known.pop(uid, None)
         return [found[uid] for uid in sorted(found)]
 
     def uids(self) -> list[str]:
@@ -177,6 +179,7 @@ class Store:
 
     def remove(self, uid: str) -> None:
         """Remove whatever is kept for a claim. Needs the lock. Raises MachineError."""
+        self._known.pop(uid, None)
         try:
             for end in (_ASIDE, _RECORD):
                 self._path(uid, end).unlink(missing_ok=True)

@@ -73,6 +73,8 @@ class Reconciler:
         claims = [claim for entry in entries if (claim := found[entry.uid]) is not None]
         self._last = {claim.uid: claim for claim in claims}
         self._entries = {entry.uid: entry for entry in entries}
+        if not self.failed:
+            self._complaints.clear()
         return Presence(SCHEMA, self._prepared.store.boot, tuple(claims))
 
     def _unchanged(self, entries: list[Entry]) -> Found:
