@@ -63,6 +63,8 @@ def environment(state: State, root: Path | None, environ: Mapping[str, str]) -> 
         }
     told |= {"LIKEN_STATE": str(state.folder), "LIKEN_PYTHON": sys.executable}
     told["LIKEN_SUPERVISOR"] = str(os.getpid())  # supervisord runs in this process
+    # supervisord does not start without a folder for temporary files, and a read-only root has no other
+    told.setdefault("TMPDIR", str(state.folder))
     for service, address in metrics_addresses(environ).items():
         told[f"LIKEN_METRICS_{service.upper()}"] = address
     return told
