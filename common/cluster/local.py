@@ -4,6 +4,7 @@ slices/<name>.yaml, claims/<namespace>/<name>.yaml (ResourceClaims with status.a
 """
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,8 +18,8 @@ from common.errors import MachineError
 from common.files import write_atomically
 from common.yamltext import MAX_BYTES, YamlError, read_yaml
 
-POLL_S = 0.5  # a look at a folder's and its files' times; nothing is read while they stay the same
-MAX_EVENTS = 100
+POLL_S = 1.0  # a look at a folder's and its files' times; nothing is read while they stay the same
+MAX_EVENTS = 20
 MAX_STEM = 200  # a file name holds 255 bytes; object names reach 253
 
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -36,6 +37,10 @@ class LocalCluster:
         self._root = root
         self._poll_s = poll_s
         self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._known: dict[str, Raw] = {}  # the slices as they were listed, seen or written last
+        self._seen_at: dict[str, tuple[int, int]] | None = None
+        self._wrote = False  # a file that goes right after a write leaves no other trace
 
     def claim(self, namespace: str, name: str, timeout_s: float) -> Raw:
         del timeout_s  # a file answers at once
@@ -54,30 +59,32 @@ class LocalCluster:
         return ""
 
     def list_slices(self) -> SliceList:
-        found = (_slice(path) for path in sorted(self._slice_files()))
-        return SliceList([one for one in found if one is not None], "")
+        with self._lock:
+            self._known = self._read_slices()
+            return SliceList(list(self._known.values()), "")
 
     def watch_slices(self, version: str) -> Iterator[SliceEvent]:
-        """Compare with the last look whenever a file's time changed. `version` means nothing here."""
+        """What differs from the last list and our own writes. `version` means nothing here."""
         del version
-        known: dict[str, Raw] = {}
-        times: dict[Path, tuple[int, int]] | None = None
         while not self._closed.is_set():
-            now = self._times()
-            if now != times:
-                seen = {item["metadata"]["name"]: item for item in self.list_slices().items}
-                yield from _changes(known, seen)
-                known, times = seen, now
+            yield from self._look()
             self._closed.wait(self._poll_s)
 
     def apply_slice(self, body: Raw) -> Raw:
-        path = self._slice_path(body["metadata"]["name"])
-        _make(path.parent)
-        _write(path, body)
+        name = body["metadata"]["name"]
+        path = self._slice_path(name)
+        with self._lock:
+            _make(path.parent)
+            _write(path, body)
+            self._known[name] = body
+            self._wrote = True
         return body
 
     def delete_slice(self, held: Raw) -> None:
-        self._slice_path(held["metadata"]["name"]).unlink(missing_ok=True)
+        name = held["metadata"]["name"]
+        with self._lock:
+            self._slice_path(name).unlink(missing_ok=True)
+            self._known.pop(name, None)
 
     def event(self, reason: str, note: str, *, warning: bool) -> None:
         path = self._root / "events.yaml"
@@ -99,20 +106,36 @@ class LocalCluster:
     def close(self) -> None:
         self._closed.set()
 
+    def _look(self) -> list[SliceEvent]:
+        with self._lock:  # a write of ours between times and content would hide what happens to it next
+            times = self._times()
+            if times == self._seen_at and not self._wrote:
+                return []
+            seen = self._read_slices()
+            changes = list(_changes(self._known, seen))
+            self._known, self._seen_at, self._wrote = seen, times, False
+        return changes
+
+    def _read_slices(self) -> dict[str, Raw]:
+        found = (_slice(path) for path in sorted(self._slice_files()))
+        return {one["metadata"]["name"]: one for one in found if one is not None}
+
     def _slice_path(self, name: str) -> Path:
         return self._root / "slices" / _file_name(name)
 
     def _slice_files(self) -> list[Path]:
         return list((self._root / "slices").glob("*.yaml"))
 
-    def _times(self) -> dict[Path, tuple[int, int]]:
+    def _times(self) -> dict[str, tuple[int, int]]:
         found = {}
-        for path in self._slice_files():
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                continue  # went away between the two looks
-            found[path] = (status.st_mtime_ns, status.st_ino)
+        try:
+            with os.scandir(self._root / "slices") as entries:
+                for entry in entries:
+                    if entry.name.endswith(".yaml"):
+                        status = entry.stat()
+                        found[entry.name] = (status.st_mtime_ns, status.st_ino)
+        except FileNotFoundError:
+            return found  # no folder yet, or a file that went away just now: the next look tells
         return found
 
 

@@ -41,7 +41,7 @@ class Seen:
             found = {item["metadata"]["name"]: item for item in listed.items}
             for name, item in self._slices.items():
                 if name in found:
-                    found[name] = _newer(item, found[name])
+                    found[name] = item if _older(found[name], item) else found[name]
                 elif _version(item) > _number(listed.version) > 0:
                     found[name] = item
                 else:
@@ -56,7 +56,7 @@ class Seen:
         name = event.object["metadata"]["name"]
         with self._lock:
             held = self._slices.get(name)
-            if held is not None and _newer(held, event.object) is held:
+            if held is not None and _older(event.object, held):
                 return
             if event.kind != "DELETED":
                 self._revision += held != event.object
@@ -82,8 +82,8 @@ class Seen:
             self._breaks += 1
 
 
-def _newer(held: Raw, other: Raw) -> Raw:
-    return held if _version(held) > _version(other) > 0 else other
+def _older(item: Raw, than: Raw) -> bool:
+    return 0 < _version(item) < _version(than)  # without a version, what comes later is newer
 
 
 def _version(item: Raw) -> int:

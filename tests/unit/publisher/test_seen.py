@@ -86,3 +86,14 @@ def test_versions_that_are_no_numbers_count_as_news() -> None:
     seen.change(SliceEvent("MODIFIED", odd))
 
     assert seen.view().slices == {"a": odd}
+
+
+def test_the_very_object_that_is_known_can_be_told_as_deleted() -> None:
+    seen = Seen()
+    known: Raw = {"metadata": {"name": "a"}, "spec": {}}
+    seen.change(SliceEvent("ADDED", known))
+
+    seen.change(SliceEvent("DELETED", known))
+
+    assert seen.view().slices == {}
+    assert seen.view().deletions == 1
