@@ -42,6 +42,13 @@ def api() -> Iterator[ApiStandIn]:
         yield api
 
 
+def is_answered(kubelet: Kubelet, claim: Claim) -> bool:
+    """Whether a prepare is answered, with or without an error, before the connection goes."""
+    with contextlib.suppress(grpc.RpcError):
+        return bool(kubelet.prepare(claim))
+    return False
+
+
 def sockets(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_socket())
 
@@ -293,7 +300,8 @@ def test_an_api_server_that_does_not_answer_is_told_to_that_claim_and_holds_no_u
     """K6, K8."""
     graphics_card(node.machine)
     with ApiStandIn() as api:
-        node.launch("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=str(api.kubeconfig(node.run / "config")))
+        config = str(api.kubeconfig(node.run / "config"))
+        plugin = node.launch("plugin", LIKEN_CLUSTER="kubernetes", KUBECONFIG=config)
         first, slow = node.claim(ADAPTER), node.claim(GPU)
         for claim in (first, slow):
             api.store.add_claim(yaml.safe_load(node.claim_path(claim).read_text()))
@@ -315,7 +323,16 @@ def test_an_api_server_that_does_not_answer_is_told_to_that_claim_and_holds_no_u
         for thread in hanging:
             thread.join(30)
         assert node.kubelet.prepare(slow)[slow.uid].error == ""
-    assert node.records() == [slow.uid]
+        assert node.records() == [slow.uid]
+        fault = api.fail("get", "hang", times=1000)
+        asking = threading.Thread(target=is_answered, args=(node.kubelet, slow), daemon=True)
+        asking.start()
+        eventually(lambda: fault.met > 0, 5, "a prepare waits for the API server")
+        begin = time.monotonic()
+        assert plugin.stop() == 0
+        assert time.monotonic() - begin < 10  # a running call gets 5 s, and holds nothing up after that
+        asking.join(10)
+        assert not asking.is_alive()
 
 
 def test_every_failure_of_the_api_server_is_one_sentence_and_the_retry_succeeds(
