@@ -22,7 +22,8 @@ class YamlError(ValueError):
 def read_yaml(content: bytes, *, typed: bool = True) -> Any:
     """The document in `content`. Not `typed`: every scalar is text, as "0403" has to stay what it is.
 
-    Aliases and tags are refused. Raises YamlError.
+    Aliases and tags are refused; not `typed`, where people write, a key that is there twice too. Raises
+    YamlError.
     """
     import yaml  # late: most processes read no YAML
 
@@ -33,6 +34,8 @@ def read_yaml(content: bytes, *, typed: bool = True) -> Any:
     try:
         if _UNWANTED.search(content):
             _refuse_aliases_and_tags(yaml.parse(content, loader))
+        if not typed:
+            _refuse_keys_given_twice(yaml.compose(content, loader))
         return yaml.load(content, loader)
     except YamlError:
         raise
@@ -50,3 +53,21 @@ def _refuse_aliases_and_tags(events: Any) -> None:
         if name == "AliasEvent" or getattr(event, "tag", None):
             what = "an alias" if name == "AliasEvent" else f"the tag {event.tag[:40]!r}"
             raise YamlError(f"liken reads no YAML with {what}", event.start_mark.line + 1)
+
+
+def _refuse_keys_given_twice(top: Any) -> None:
+    """YAML forbids it, yet the loader lets the last one win: half of what somebody wrote would be lost."""
+    waiting = [top]
+    while waiting:
+        node = waiting.pop()
+        if node is None or isinstance(node.value, str):
+            continue
+        keys: set[str] = set()
+        for entry in node.value:
+            key, value = entry if isinstance(entry, tuple) else (None, entry)
+            waiting.append(value)
+            if key is None or not isinstance(key.value, str):
+                continue
+            if key.value in keys:
+                raise YamlError(f"{key.value[:40]} is there twice", key.start_mark.line + 1)
+            keys.add(key.value)

@@ -12,7 +12,6 @@ from typing import Any
 
 from common.errors import RequestError
 
-SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_LINKS = 40  # symbolic links followed for one path; the kernel's own limit
 MAX_BYTES = 256 * 1024 * 1024  # unpacked; a server of 559 PCI functions has 30 MiB
 MAX_FOLDERS = 200_000  # that server: 15,000
@@ -114,24 +113,34 @@ def read_archive(path: Path) -> Archive:
 
 
 def _decompressed(name: str, packed: bytes) -> bytes:
-    unpack: Any
-    if name.endswith(".xz"):
-        unpack = lzma.LZMADecompressor(memlimit=MAX_BYTES)
-    elif name.endswith((".gz", ".tgz")):
-        unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    elif name.endswith(".bz2"):
-        unpack = bz2.BZ2Decompressor()
-    else:
+    """The tar itself. Several streams, as parallel compressors write them, are one archive."""
+    if not name.endswith((".xz", ".gz", ".tgz", ".bz2")):
         return packed
-    content: bytes = unpack.decompress(packed, MAX_BYTES)  # a small archive can unpack to any size
-    if not unpack.eof:
-        raise EOFError(f"cut short, or more than {MAX_BYTES // 1024 // 1024} MiB unpacked")
-    return content
+    pieces: list[bytes] = []
+    room = MAX_BYTES
+    while packed or not pieces:
+        unpack = _unpacker(name)
+        pieces.append(unpack.decompress(packed, room))  # a small archive can unpack to any size
+        room -= len(pieces[-1])
+        if not unpack.eof or room <= 0:
+            raise EOFError(f"cut short, or more than {MAX_BYTES // 1024 // 1024} MiB unpacked")
+        packed = unpack.unused_data.lstrip(b"\0")
+    return b"".join(pieces)
+
+
+def _unpacker(name: str) -> Any:
+    if name.endswith(".xz"):
+        return lzma.LZMADecompressor(memlimit=MAX_BYTES)
+    if name.endswith(".bz2"):
+        return bz2.BZ2Decompressor()
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
 
 
 def _folders(members: tarfile.TarFile, content: bytes) -> Archive:
     archive = Archive()
     for member in members:
+        if member.issparse():
+            raise ValueError(f"{member.name} is stored with its zeros left out")
         name = posixpath.normpath(member.name).lstrip("/")
         if name == "." or name.startswith(".."):
             continue

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from common.hardware.model import Hardware, Node
+from common.hardware.names import device_name
 from common.hardware.storage import StorageFacts
 from common.hardware.text import uevent
 from common.hardware.tree import Tree
@@ -15,6 +16,7 @@ UNKNOWN = "it cannot be told whether the machine uses it"
 # Peripheral device types that are disks (SPC-4, table of types), as the kernel states them in a SCSI device's
 # uevent: direct access, optical memory, simplified, zoned. One that states none may be a disk.
 _SCSI_DISKS = frozenset({"scsi:t-0x00", "scsi:t-0x07", "scsi:t-0x0e", "scsi:t-0x14"})
+_SCSI_DEVICE = re.compile(r"/\d+:\d+:\d+:\d+$")  # host:channel:target:lun
 _OPTICAL = re.compile(r"sr\d+")
 _CARD = re.compile(r"mmcblk\d+")
 _PARTITION = re.compile(r"(?<=[a-z])\d+$|(?<=\d)p\d+$")  # sda1, nvme0n1p2, mmcblk0p1
@@ -50,15 +52,17 @@ def withheld_disks(
 def _blockless(tree: Tree, nodes: Iterable[Node], disks: list[Node]) -> list[Node]:
     """Nodes that reach a disk which has no block device now, so that no declaration can name it.
 
-    An NVMe controller without a namespace makes and destroys namespaces. An sg node still reaches a SCSI disk
-    whose driver was unbound, and the members of a RAID that the controller hides from the disk driver.
+    An NVMe controller without a namespace makes and destroys namespaces. An sg or bsg node still reaches a
+    SCSI disk whose driver was unbound, and the members of a RAID that the controller hides from that driver.
     """
     found = []
     for node in nodes:
         if node.nature in {"nvme", "nvme-generic"} and not disks:
             found.append(node)
-        elif node.nature == "scsi_generic":
-            target = node.directory.rpartition("/")[0].removesuffix("/scsi_generic")
+        elif node.nature in {"scsi_generic", "bsg"}:
+            target = node.directory.rpartition("/")[0].removesuffix(f"/{node.nature}")
+            if node.nature == "bsg" and not _SCSI_DEVICE.search(target):
+                continue  # of the host adapter itself
             of_disk = any(disk.directory.startswith(f"{target}/") for disk in disks)
             if not of_disk and _may_be_disk(uevent(tree.read(f"{target}/uevent")).get("MODALIAS", "")):
                 found.append(node)
@@ -95,13 +99,16 @@ def in_use(tree: Tree, facts: StorageFacts, node: Node) -> str:
 def _declared(facts: StorageFacts, hardware: Hardware, nodes: Iterable[Node]) -> str:
     """Why the machine file keeps this hardware; "" when it does not.
 
-    A role names the owner's address, any of its nodes, or a partition of one of its disks, there now or not.
+    A role names the owner's address or the device it would publish, any of its nodes, or a partition of one
+    of its disks, there now or not. Capitals do not matter: lspci and /sys write addresses differently.
     """
-    words = {hardware.address, hardware.address.partition(":")[0] if hardware.bus == "usb" else ""}
+    words = {hardware.address, device_name(hardware.bus, hardware.address)}
+    words.add(hardware.address.partition(":")[0] if hardware.bus == "usb" else "")
     words.update(node.devname for node in nodes)
     words.update(node.directory.rpartition("/")[2] for node in nodes)
+    words = {word.lower() for word in words}
     for role in sorted(facts.roles or ()):
-        if role in words or _PARTITION.sub("", role) in words:
+        if role.lower() in words or _PARTITION.sub("", role.lower()) in words:
             return f"spec.storage.roles names {role}: the machine needs it"
     return ""
 

@@ -3,13 +3,16 @@
 import difflib
 import posixpath
 import re
+from dataclasses import replace
 
 from common.errors import RequestError
 from common.hardware import explain_words as words
 from common.hardware.explain import Answer, Facts, explain_device, explain_finding, explain_usb_device
 from common.hardware.explain_nodes import Nodes
+from common.hardware.names import device_name
 from common.hardware.text import clean
 
+_VARIANTS = ("", "display", "cec", "input")  # the suffixes that a rule gives by word
 _PLACEHOLDER = re.compile(r"/dev/[^/]+/(absent|withheld)/([^/]+)")
 
 
@@ -31,6 +34,23 @@ class Lookup:
         if not found:
             raise RequestError(self._unknown(what))
         return found
+
+    def unpublished(self, what: str) -> list[Answer]:
+        """The answers for the name of a device that hardware here would publish and does not; [] for none.
+
+        Who knew the device yesterday asks by its name: why it is gone is said by what it was made of.
+        """
+        found = [
+            explain_finding(self.facts, finding)
+            for (bus, address), finding in sorted(self.facts.findings.items())
+            if what in _would_be(bus, address)
+        ]
+        found += [
+            explain_usb_device(self.facts, device)
+            for address, device in sorted(self.facts.usb.items())
+            if ("usb", address) not in self.facts.findings and what in _would_be("usb", address)
+        ]
+        return [replace(one, why=f"{what} is not published: {one.why}") for one in found]
 
     def _named(self, what: str) -> list[Answer]:
         found = [device for device in self.facts.inventory.devices if device.name == what]
@@ -124,3 +144,8 @@ class Lookup:
         near = difflib.get_close_matches(what, names, 3, 0.7)
         hint = f"did you mean {' or '.join(near)}?" if near else words.KNOWN_WORDS
         return f"nothing here is called {clean(what.encode('utf-8', 'replace'))!r}: {hint}"
+
+
+def _would_be(bus: str, address: str) -> set[str]:
+    """The names that hardware in this slot could publish."""
+    return {device_name(bus, address, variant, hashed) for variant in _VARIANTS for hashed in (False, True)}

@@ -11,6 +11,7 @@ All values are read as text, so vendor 0403 needs no quotes.
 """
 
 import difflib
+import posixpath
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from common.yamltext import MAX_BYTES, YamlError, read_yaml
 PROTOCOLS = ("pulse8-cec", "rainshadow-cec")
 FILE = "etc/liken/machine.yaml"  # below the root
 _ID = re.compile(r"[0-9a-f]{4}")
+_LINKS = ("disk/", "mapper/")  # folders of /dev with links of udev's making
+_SHORT_PCI = re.compile(r"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")  # as lspci prints an address of domain 0000
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class _Parser:
         top = self._mapping(document, "", ("apiVersion", "kind", "metadata", "spec"))
         spec = self._mapping(top.get("spec"), "spec", ("serio", "storage", "release"))
         storage = self._mapping(spec.get("storage"), "spec.storage", ("roles",))
-        roles = self._list(storage["roles"], "spec.storage.roles") if "roles" in storage else None
+        roles = self._roles(storage["roles"]) if "roles" in storage else None
         release = self._list(spec.get("release"), "spec.release")
         for index, kind in enumerate(release):
             self._text(kind, f"spec.release[{index}]", sorted(RELEASABLE))
@@ -100,22 +103,30 @@ class _Parser:
                 self._line(entry, f"spec.serio[{index}]")
                 for index, entry in enumerate(self._list(spec.get("serio"), "spec.serio"))
             ),
-            roles=self._roles(roles) if roles is not None else None,
+            roles=roles,
             release=frozenset(release),
         )
 
-    def _roles(self, roles: list[Any]) -> frozenset[str]:
-        names = [self._role(role, f"spec.storage.roles[{index}]") for index, role in enumerate(roles)]
-        return frozenset(names)
+    def _roles(self, given: Any) -> frozenset[str]:
+        place = "spec.storage.roles"
+        if given in (None, ""):
+            # it would give every disk away that nothing uses right now
+            raise self._error(place, "names no disk; write [] when this machine needs none, else remove it")
+        roles = self._list(given, place)
+        return frozenset(self._role(role, f"{place}[{index}]") for index, role in enumerate(roles))
 
     def _role(self, role: Any, place: str) -> str:
-        name = self._text(role, place).removeprefix("/dev/")
-        if name.startswith("disk/"):
-            # a role that matched no disk would give the disk away that it should protect
-            raise self._error(
-                place, f"{role!r} is a link; write the name it leads to, or the owner's address"
-            )
-        return name
+        """The name of a block device as the kernel has it, or an owner's address.
+
+        A role that matches no disk gives the disk away that it should protect: no other form is taken.
+        """
+        name = self._text(role, place)
+        if name.startswith("/dev/"):
+            name = posixpath.normpath(name).removeprefix("/dev/")
+        if name.startswith(_LINKS) or "=" in name or name.startswith("/"):
+            problem = "is no name of a disk; write the kernel's, such as sda, or the owner's address"
+            raise self._error(place, f"{role!r} {problem}")
+        return f"0000:{name}" if _SHORT_PCI.fullmatch(name) else name
 
     def _line(self, entry: Any, place: str) -> SerialLine:
         given = self._mapping(entry, place, ("protocol", "vendor", "product", "serial"))

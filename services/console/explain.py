@@ -42,7 +42,7 @@ def explain(what: str | None, root: Path | None, state: Path | None, output: For
 
 
 def _find(lookup: Lookup, machine: Opened, what: str, root: Path | None) -> list[Answer]:
-    """Hardware first; a claim when nothing of the hardware is called so."""
+    """Hardware first; then a claim; then the name of a device that is not published just now."""
     try:
         return lookup.find(what)
     except RequestError as unknown:
@@ -50,6 +50,7 @@ def _find(lookup: Lookup, machine: Opened, what: str, root: Path | None) -> list
             answers = explain_claim(what, machine, lookup) if root is None else []
         except LikenError as error:
             raise RequestError(f"{unknown}; the claims cannot be read: {error}") from error
+        answers = answers or lookup.unpublished(what)
         if not answers:
             raise
         return answers

@@ -1,5 +1,6 @@
 """The played machine: a writable copy of a tree or recording, so that hardware can come and go in it."""
 
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -72,33 +73,49 @@ def _unpack(archive: Archive, target: Path) -> None:
         (target / path).mkdir(parents=True, exist_ok=True)
     for path, folder in folders:
         for name, content in folder.files.items():
-            (target / path / name).write_bytes(content)
+            if name not in folder.dirs:
+                (target / path / name).write_bytes(content)
     for path, folder in folders:
         for name, text in folder.links.items():
-            if name not in folder.dirs and name not in folder.files:
+            if name not in folder.dirs and name not in folder.files and _stays(path, text):
                 (target / path / name).symlink_to(text)
+
+
+def _stays(folder: str, link: str) -> bool:
+    """Whether a symbolic link in `folder` (below the machine's root) leads to a place of the machine.
+
+    No other is laid out: what is unplugged is deleted, and that must never reach beyond the machine. A link
+    climbs only at its beginning, out of folders that are no links; so links that lead to links stay too.
+    """
+    parts = link.split("/")
+    down = [part for part in parts if part not in {"", "."}]
+    up = len(list(itertools.takewhile(lambda part: part == "..", down)))
+    depth = len([part for part in folder.split("/") if part])
+    return bool(down) and parts[0] != "" and up <= depth and ".." not in down[up:]
 
 
 def _copy(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for part in _COPIED:
         if (source / part).is_dir():
-            _copy_folder(source / part, target / part)
+            _copy_folder(source / part, target / part, part)
     if (source / "lib/modules").is_dir():
         (target / "lib").mkdir()
         (target / "lib/modules").symlink_to((source / "lib/modules").resolve())
 
 
-def _copy_folder(source: Path, target: Path) -> None:
+def _copy_folder(source: Path, target: Path, place: str) -> None:
     # not shutil.copytree: the modes of a sysfs tree forbid writing, and the copy is there to be written
     target.mkdir(parents=True, exist_ok=True)
     with os.scandir(source) as entries:
         for entry in entries:
             copy = target / entry.name
             if entry.is_symlink():
-                copy.symlink_to(Path(entry.path).readlink())
+                text = os.readlink(entry.path)  # noqa: PTH115 - a Path would tidy the text up
+                if _stays(place, text):
+                    copy.symlink_to(text)
             elif entry.is_dir(follow_symlinks=False):
-                _copy_folder(Path(entry.path), copy)
+                _copy_folder(Path(entry.path), copy, f"{place}/{entry.name}")
             elif entry.is_file(follow_symlinks=False):
                 copy.write_bytes(Path(entry.path).read_bytes())
 

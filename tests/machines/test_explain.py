@@ -9,6 +9,7 @@ from common.errors import RequestError
 from common.hardware.explain import Answer, Facts
 from common.hardware.explain_lookup import Lookup
 from common.hardware.machine import Machine
+from common.hardware.names import device_name
 from common.hardware.survey import survey
 from common.hardware.tree import Tree
 from common.hardware.walk import walk
@@ -75,6 +76,19 @@ def test_every_function_and_every_usb_device_and_interface_gets_an_answer(path: 
         if colon and not device.endswith("-0"):  # 1-0:1.0 is the root hub's own interface
             listed |= {f"usb {device}", f"usb {name}"}
     assert listed - explained == set()
+
+
+@pytest.mark.parametrize("path", RECORDINGS)
+def test_the_name_of_a_device_that_is_not_published_tells_why(path: Path) -> None:
+    with opened(path) as tree:
+        found = made(tree)
+        published = {device.name for device in found.facts.inventory.devices}
+        for bus, address in found.facts.findings:
+            name = device_name(bus, address)
+            answers = found.unpublished(name)
+            assert f"{bus} {address}" in [answer.hardware for answer in answers]
+            assert name in published or answers[0].why.startswith(f"{name} is not published: {address} ")
+        assert found.unpublished("usb-9-9-1-0") == []
 
 
 @pytest.mark.parametrize("path", RECORDINGS)

@@ -50,6 +50,13 @@ def test_a_node_is_explained_in_words(command: Path, capsys: pytest.CaptureFixtu
     assert "\n     spec:\n       storage:\n         roles: [NAME]\n" in text
 
 
+def test_a_device_that_is_not_published_is_explained_by_the_name_it_would_have(
+    command: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["explain", "pci-0000-00-17-0"]) == 0
+    assert capsys.readouterr().out.startswith("pci-0000-00-17-0 is not published: 0000:00:17.0 carries sda, ")
+
+
 def test_nothing_is_explained_without_an_escape_sequence_or_markup(
     command: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

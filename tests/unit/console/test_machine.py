@@ -93,6 +93,39 @@ def test_no_link_of_a_hostile_archive_leads_a_write_elsewhere(tmp_path: Path) ->
     assert not Path("/stolen").exists()
 
 
+ESCAPES = {
+    "sys/absolute": "/etc",
+    "sys/above": "../../outside",
+    "sys/bus/winding": "../devices/../../../outside",
+    "sys/here": ".",
+    "sys/nothing": "./",
+}
+INSIDE = {"sys/bus/up": "../devices", "sys/dangling": "no/such/place", "sys/devices/top": "../.."}
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_no_link_of_a_played_machine_leads_out_of_it(packed: bool, tmp_path: Path) -> None:
+    # what is unplugged is deleted: through such a link it would be somebody else's
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    for folder in ("sys/bus", "sys/devices"):
+        (source / folder).mkdir(parents=True)
+    for place, text in {**ESCAPES, **INSIDE}.items():
+        (source / place).symlink_to(text)
+    lay_out(pack(source, tmp_path / "machine.tar.gz") if packed else source, copy)
+    laid = {
+        str(path.relative_to(copy)): str(path.readlink()) for path in copy.rglob("*") if path.is_symlink()
+    }
+    assert laid == INSIDE
+
+
+def test_what_is_file_and_folder_at_once_is_laid_out_as_the_folder(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "odd.tar", "w") as archive:
+        for name in ("sys/devices", "sys/devices/x/uevent"):
+            archive.addfile(tarfile.TarInfo(name))
+    lay_out(tmp_path / "odd.tar", tmp_path / "copy")
+    assert (tmp_path / "copy/sys/devices/x/uevent").is_file()
+
+
 @pytest.mark.parametrize(
     "name", ["missing", "missing.tar.xz", "empty", "text.txt", "text.tar", "nosys.tar.gz"]
 )

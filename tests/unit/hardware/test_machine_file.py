@@ -55,6 +55,21 @@ def test_no_roles_and_an_empty_list_of_roles_differ() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("/dev/sda", "sda"),
+        ("/dev/../dev/sda", "sda"),
+        ("/dev/cciss/c0d0", "cciss/c0d0"),
+        ('"00:17.0"', "0000:00:17.0"),
+        ('"10000:00:17.0"', "10000:00:17.0"),
+    ],
+)
+def test_a_role_is_a_disk_or_an_address_however_it_is_written(written: str, meant: str) -> None:
+    content = f"spec: {{storage: {{roles: [{written}]}}}}".encode()
+    assert parse_machine(content, "f").roles == frozenset({meant})
+
+
+@pytest.mark.parametrize(
     ("content", "words"),
     [
         (b"spec: [1]", "spec has to be a mapping"),
@@ -67,8 +82,22 @@ def test_no_roles_and_an_empty_list_of_roles_differ() -> None:
         (b"spec: {storage: {roles: [{}]}}", "spec.storage.roles[0] has to be a text"),
         (
             b"spec: {storage: {roles: [/dev/disk/by-id/x]}}",
-            "spec.storage.roles[0] '/dev/disk/by-id/x' is a link",
+            "spec.storage.roles[0] '/dev/disk/by-id/x' is no name of a disk",
         ),
+        (b"spec: {storage: {roles: [/dev/mapper/root]}}", "roles[0] '/dev/mapper/root' is no name of a disk"),
+        (b"spec: {storage: {roles: [/dev//disk/by-id/x]}}", "is no name of a disk"),
+        (b"spec: {storage: {roles: [UUID=1234]}}", "roles[0] 'UUID=1234' is no name of a disk"),
+        (b"spec: {storage: {roles: [/sys/block/sda]}}", "roles[0] '/sys/block/sda' is no name of a disk"),
+        (b"spec: {storage: {roles: }}", "spec.storage.roles names no disk; write []"),
+        (b"spec: {storage: {roles: sda}}", "spec.storage.roles has to be a list"),
+        (
+            b"spec:\n  release: []\n  release: []\n",
+            "machine.yaml, line 3: this is not YAML: release is there twice",
+        ),
+        (b"spec: {storage: {roles: [a], roles: [b]}}", "roles is there twice"),
+        (b"a:\n- {b: 1, b: 2}\n", "line 2: this is not YAML: b is there twice"),
+        (b"a: &a [*a]", "this is not YAML"),
+        (b"a: " + b"[" * 5000, "this is not YAML"),
         (b"spec: {serio: [{vendor: 2548, product: 1002}]}", "spec.serio[0].protocol has to be a text"),
         (b"spec: {serio: [{protocol: x, vendor: 2548, product: 1002}]}", "spec.serio[0].protocol 'x'"),
         (

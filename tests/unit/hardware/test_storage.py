@@ -54,11 +54,17 @@ def test_a_role_may_name_a_usb_device(machine: MachineBuilder, role: str) -> Non
     assert offered(machine, Machine(roles=frozenset({role}))) == {}
 
 
-@pytest.mark.parametrize("role", ["sda", "sda1", "sda7", "sg0", "0000:00:17.0"])
+@pytest.mark.parametrize("role", ["sda", "sda1", "sda7", "sg0", "0000:00:17.0", "pci-0000-00-17-0"])
 def test_a_role_names_a_disk_a_partition_or_an_owner(machine: MachineBuilder, role: str) -> None:
     internal(machine, "sda1")
     assert offered(machine, Machine(roles=frozenset({role}))) == {}
     assert set(kept(machine, Machine(roles=frozenset({role}))).values()) == {"storage"}
+
+
+@pytest.mark.parametrize("role", ["0000:0a:1f.2", "0000:0A:1F.2"])
+def test_an_address_in_a_role_may_have_capitals(machine: MachineBuilder, role: str) -> None:
+    machine.scsi_disk(machine.pci("0000:0a:1f.2", driver="ahci"), "sda")
+    assert offered(machine, Machine(roles=frozenset({role}))) == {}
 
 
 def test_a_disk_on_usb_is_offered_when_not_in_use(machine: MachineBuilder) -> None:
@@ -244,6 +250,18 @@ def test_a_disk_whose_driver_was_unbound_is_not_offered_through_its_sg_node(
     machine.remove(internal(machine))
     assert offered(machine, declared) == {}
     assert kept(machine, declared) == {"bsg/0:0:0:0": "hba", "sg0": "storage"}
+
+
+def test_a_disk_whose_driver_was_unbound_is_not_offered_beside_an_optical_drive(
+    machine: MachineBuilder,
+) -> None:
+    disk = internal(machine)
+    controller = "sys/devices/pci0000:00/0000:00:17.0"
+    machine.scsi_disk(controller, "sr0", host=1)
+    machine.remove(f"{disk.rpartition('/block/')[0]}/scsi_generic/sg0")
+    machine.remove(disk)
+    assert offered(machine) == {}
+    assert kept(machine)["bsg/0:0:0:0"] == "storage"
 
 
 def test_an_enclosure_has_no_disk_behind_its_sg_node(machine: MachineBuilder) -> None:

@@ -1,5 +1,8 @@
 """The tree: folders, recordings, and the difference between missing and unreadable."""
 
+import bz2
+import gzip
+import lzma
 import os
 import tarfile
 from pathlib import Path
@@ -64,6 +67,98 @@ def test_a_cut_archive_is_the_requests_fault(small: MachineBuilder, tmp_path: Pa
     archive.write_bytes(archive.read_bytes()[:-200])
     with pytest.raises(RequestError), open_tree(archive):
         pass
+
+
+def test_an_archive_cut_anywhere_is_never_taken_for_a_smaller_machine(
+    small: MachineBuilder, tmp_path: Path
+) -> None:
+    archive = tmp_path / "machine.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(small.root, ".")
+        borders = [member.offset for member in file.getmembers()]
+    whole = archive.read_bytes()
+    for size in [*borders, *(border + 700 for border in borders)]:
+        archive.write_bytes(whole[:size])
+        with pytest.raises(RequestError, match="not a whole archive"), open_tree(archive):
+            pass
+
+
+def test_an_archive_with_a_damaged_header_is_never_taken_for_a_smaller_machine(
+    small: MachineBuilder, tmp_path: Path
+) -> None:
+    archive = tmp_path / "machine.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(small.root, ".")
+        middle = file.getmembers()[7].offset
+    content = bytearray(archive.read_bytes())
+    content[middle + 148 : middle + 156] = b"99999999"  # the checksum
+    archive.write_bytes(content)
+    with pytest.raises(RequestError, match="not a whole archive"), open_tree(archive):
+        pass
+
+
+def test_an_archive_of_several_packed_streams_is_one_archive(small: MachineBuilder, tmp_path: Path) -> None:
+    plain = tmp_path / "machine.tar"
+    with tarfile.open(plain, "w") as file:
+        file.add(small.root, ".")
+    content = plain.read_bytes()
+    for suffix, pack in ((".tar.gz", gzip.compress), (".tar.bz2", bz2.compress), (".tar.xz", lzma.compress)):
+        archive = tmp_path / f"machine{suffix}"
+        archive.write_bytes(pack(content[:5000]) + pack(content[5000:]))
+        assert look(archive) == inventory(small)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0) -> bytes:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname, made.size = kind, link, size
+    return made.tobuf()
+
+
+END = bytes(2 * tarfile.BLOCKSIZE)
+SYS = member("sys/devices", tarfile.DIRTYPE) + member("sys/bus", tarfile.DIRTYPE)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (SYS + member("sys/" + "a/" * 2000 + "x"), "so deep folders"),
+        (SYS + member("sys/x", tarfile.GNUTYPE_SPARSE), "stored with its zeros left out"),
+    ],
+    ids=["deep", "sparse"],
+)
+def test_an_archive_that_no_machine_gives_is_refused_in_words(
+    content: bytes, words: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "machine.tar"
+    archive.write_bytes(content + END)
+    with pytest.raises(RequestError, match=words), open_tree(archive):
+        pass
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        member("../../etc/passwd", size=0),
+        member("/etc/passwd"),
+        member("sys/null", tarfile.CHRTYPE),
+        member("sys/disk", tarfile.BLKTYPE),
+        member("sys/pipe", tarfile.FIFOTYPE),
+        member("sys/hard", tarfile.LNKTYPE, "../../etc/passwd"),
+        member("sys/hard", tarfile.LNKTYPE, "sys/hard"),
+        member("sys/soft", tarfile.SYMTYPE, "/etc"),
+        member("sys/soft", tarfile.SYMTYPE, "soft"),
+        member("sys/bus/pci"),
+        member("sys/dev"),
+        member("sys/devices/virtual") + member("sys/devices/virtual/block/x"),
+        member("sys/devices/\udcff\udcfe"),
+    ],
+)
+def test_what_no_recorder_writes_into_an_archive_changes_nothing(content: bytes, tmp_path: Path) -> None:
+    archive = tmp_path / "machine.tar"
+    archive.write_bytes(SYS + content + END)
+    with open_tree(archive) as tree:
+        assert tree.text("etc/passwd") == tree.text("sys/soft/passwd") == tree.text("sys/hard") == ""
+    assert look(archive).devices == ()
 
 
 def test_what_has_no_sys_is_refused(tmp_path: Path) -> None:
