@@ -93,10 +93,11 @@ class Disks:
         """Nodes that reach a disk without a block device: what a declaration says of it cannot be told."""
         found = [node for node in nodes if node.kind.startswith("nvme") and not disks]
         for node in nodes:
-            target = node.place.rpartition("/")[0].removesuffix("/scsi_generic")
+            target = re.sub("/(scsi_generic|bsg)/[^/]*$", "", node.place)
+            unit = node.kind == "bsg" and re.search(r"/(\d+:){3}\d+$", target)
             sort = self.reader.recording.text(f"{target}/type") or ""
             beside = any(disk.place.startswith(f"{target}/") for disk in disks)
-            if node.kind == "scsi_generic" and not beside and sort in {"", "0", "14"}:
+            if (node.kind == "scsi_generic" or unit) and not beside and sort in {"", "0", "14"}:
                 found.append(node)
         return found
 

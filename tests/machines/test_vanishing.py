@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from common.hardware.archive import Archive
@@ -34,7 +34,13 @@ FREED = {"/dev/sr0", "/dev/sg1", "/dev/bsg/1:0:0:0", "/dev/sg2"}
 LEFT_OVER = {"pci-0000-00-1f-2", "pci-0000-00-1f-6", "pci-0000-01-00-0"}
 
 machines = st.sampled_from(NAMES)
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No shrinking: an example is a handful of folders, and a minute of it would hide what failed.
+quick = settings(
+    max_examples=40,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 @cache
