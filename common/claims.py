@@ -7,7 +7,6 @@ its boot: USB bus numbers move at a reboot, and the kubelet prepares again.
 import contextlib
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -173,8 +172,12 @@ class Store:
         """Write a record; one set aside for the same claim goes. Needs the lock. Raises MachineError."""
         if not _is_sound(record.uid, record):
             raise ValueError(f"no record of a claim: {record}")
-        self.make_folders()
-        write_atomically(self._path(record.uid), msgspec.json.encode(record) + b"\n")
+        path, content = self._path(record.uid), msgspec.json.encode(record) + b"\n"
+        try:
+            write_atomically(path, content)
+        except MachineError:
+            self.make_folders()  # somebody removed it
+            write_atomically(path, content)
         self._path(record.uid, _ASIDE).unlink(missing_ok=True)
 
     def remove(self, uid: str) -> None:
@@ -213,6 +216,8 @@ class Store:
         """Remove the folder of another boot. Needs the lock. Raises MachineError."""
         if boot == self.boot or not _is_boot(boot):
             raise ValueError(f"not another boot: {boot}")
+        import shutil  # late: it loads all kinds of compression, and this happens once per boot
+
         try:
             shutil.rmtree(self._claims / boot)
         except FileNotFoundError:

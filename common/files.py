@@ -1,7 +1,6 @@
 """The one way liken replaces a file: whole, or not at all."""
 
 import os
-import tempfile
 from pathlib import Path
 
 from common.errors import MachineError
@@ -16,12 +15,14 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     Raises MachineError when the folder cannot be written (full, read-only, missing).
     """
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f"{TEMPORARY_PREFIX}{path.name}-", dir=path.parent)
+        # not the module tempfile: it loads random numbers and three kinds of compression into each process
+        temporary = f"{path.parent}/{TEMPORARY_PREFIX}{path.name}-{os.urandom(6).hex()}"
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 os.fchmod(file.fileno(), mode)
-            Path(temporary).replace(path)
+            os.replace(temporary, path)  # noqa: PTH105 - a Path costs more than the call
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise

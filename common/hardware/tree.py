@@ -14,11 +14,15 @@ import os
 import posixpath
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from common.errors import MachineError, RequestError
-from common.hardware.archive import SUFFIXES, Archive, read_archive
 from common.hardware.text import clean
+
+if TYPE_CHECKING:
+    from common.hardware.archive import Archive
+
+SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")  # of the archives that can be read
 
 # What reading or listing gives when the thing is not, or no longer, there. ENODEV and ENXIO: sysfs answers
 # so for an attribute whose device is just going away.
@@ -183,7 +187,7 @@ class _Disk:
 class _Memory:
     """A tree inside an archive."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: "Archive") -> None:
         self.read = archive.file
         self.link = archive.link
         self._archive = archive
@@ -210,6 +214,8 @@ def open_tree(path: Path, proc: Path | None = None, modules: Path | None = None)
     `proc` and `modules` matter for folders only. Raises RequestError when there is nothing at `path`, the
     archive is corrupt, or it has no sys/.
     """
+    from common.hardware.archive import read_archive  # late: the services read no archive
+
     if path.is_dir():
         tree = Tree(path, proc, modules)
     elif path.is_file() and path.name.endswith(SUFFIXES):
