@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from common.claims import Entry, is_uid
+from common.claims import Entry, Record, is_uid
 from common.errors import MachineError
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import TreeError
@@ -44,6 +44,7 @@ class Reconciler:
         self._lock_s = lock_s
         self._last: dict[str, ClaimPresence] = {}
         self._entries: dict[str, Entry] = {}
+        self._named: dict[str, Record | None] = {}  # of the pass that runs, for what the log has to name
         self._complaints: dict[str, str] = {}
         self._write = False
         self._backstop = False
@@ -67,6 +68,7 @@ class Reconciler:
         self._write, self._backstop, self.failed = write, backstop, False
         entries = self._prepared.store.entries()
         found = self._unchanged(entries) if records_only else {}
+        self._named = {entry.uid: entry.record for entry in entries}
         self._look_at([entry for entry in entries if entry.uid not in found], found, stirred)
         if self._write:
             self._remove_orphans({entry.uid for entry in entries})
@@ -173,7 +175,9 @@ class Reconciler:
             self._write = False  # whoever hangs on the lock would hold up every further claim as long
         if self._complaints.get(uid) != str(error):
             self._complaints[uid] = str(error)
-            claim_log(log, "", "", uid).error("%s", error)
+            record = self._named.get(uid)
+            told = claim_log(log, record.namespace if record else "", record.name if record else "", uid)
+            told.error("%s", error)
 
     def _devices(self, uid: str, projection: Projection) -> tuple[DevicePresence, ...]:
         before = {(one.pool, one.device): one for one in self._last[uid].devices} if uid in self._last else {}

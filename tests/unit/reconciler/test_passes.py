@@ -1,5 +1,6 @@
 """Passes of the reconciler, and when they are due."""
 
+import resource
 import time
 import uuid
 from pathlib import Path
@@ -262,3 +263,23 @@ def test_what_was_left_undone_is_tried_again_soon() -> None:
     schedule.inventory(0.0)
     schedule.passed(10.0, undone=True)
     assert schedule.due(11.0) == "retry"
+
+
+def test_a_spec_that_cannot_be_written_is_told_with_namespace_name_and_uid_of_its_claim(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = adapter(bench.machine)
+    claim = bench.take(ADAPTER)
+    bench.machine.remove(place)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # a disk without room
+    try:
+        bench.reconcile()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (told,) = [one for one in caplog.records if "cannot write" in one.getMessage()]
+    fields = told.__dict__["liken_fields"]
+    assert fields == {"namespace": claim.namespace, "claim": claim.name, "uid": claim.uid}
+    assert bench.paths(claim) == {}
+    bench.reconcile()
+    assert bench.paths(claim) == {ADAPTER: [f"/dev/liken.sh/absent/{ADAPTER}"]}
