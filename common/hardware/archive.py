@@ -14,6 +14,7 @@ from common.errors import RequestError
 
 MAX_LINKS = 40  # symbolic links followed for one path; the kernel's own limit
 MAX_BYTES = 256 * 1024 * 1024  # unpacked; a server of 559 PCI functions has 30 MiB
+MAX_STREAMS = 1000  # archives one after the other; programs that pack in parallel make one per block
 MAX_FOLDERS = 200_000  # that server: 15,000
 MAX_PATH = 4096  # PATH_MAX of the kernel
 MAX_DEPTH = 60  # a device behind six hubs lies 25 folders deep
@@ -122,6 +123,8 @@ def _decompressed(name: str, packed: bytes) -> bytes:
         unpack = _unpacker(name)
         pieces.append(unpack.decompress(packed, room))  # a small archive can unpack to any size
         room -= len(pieces[-1])
+        if len(pieces) > MAX_STREAMS:
+            raise ValueError(f"it consists of more than {MAX_STREAMS} archives")
         if not unpack.eof or room <= 0:
             raise EOFError(f"cut short, or more than {MAX_BYTES // 1024 // 1024} MiB unpacked")
         packed = unpack.unused_data.lstrip(b"\0")

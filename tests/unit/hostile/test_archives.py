@@ -125,6 +125,13 @@ def test_an_archive_that_unpacks_without_end_is_refused(
         read_archive(path)
 
 
+def test_an_archive_of_endless_empty_archives_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "machine.tar.gz"
+    path.write_bytes(gzip.compress(b"") * 100_000)
+    with bounded(32), pytest.raises(RequestError, match="more than 1000 archives"):
+        read_archive(path)
+
+
 @pytest.mark.parametrize(
     "members",
     [
