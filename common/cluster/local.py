@@ -18,7 +18,7 @@ from common.errors import MachineError
 from common.files import write_atomically
 from common.yamltext import MAX_BYTES, YamlError, read_yaml
 
-POLL_S = 1.0  # a look at a folder's and its files' times; nothing is read while they stay the same
+POLL_S = 2.0  # a look at a folder's and its files' times; nothing is read while they stay the same
 MAX_EVENTS = 20
 MAX_STEM = 200  # a file name holds 255 bytes; object names reach 253
 

@@ -27,6 +27,10 @@ class Seen:
         self._lock = threading.Lock()
         self._known = False
         self._slices: dict[str, Raw] = {}
+        self._gone: dict[
+            str, int
+        ] = {}  # versions at which slices were removed; an answer may come after that
+        self._listed = 0  # version of the last list: what it lacked was gone by then
         self._revision = 0
         self._deletions = 0
         self._breaks = 0
@@ -46,6 +50,8 @@ class Seen:
                     found[name] = item
                 else:
                     self._deletions += 1
+            self._listed = _number(listed.version)
+            self._gone.clear()
             if found != self._slices or not self._known:
                 self._revision += 1
             self._slices = found
@@ -58,17 +64,25 @@ class Seen:
             held = self._slices.get(name)
             if held is not None and _older(event.object, held):
                 return
-            if event.kind != "DELETED":
+            if event.kind == "DELETED":
+                self._gone[name] = _version(event.object)
+                if self._slices.pop(name, None) is not None:
+                    self._revision += 1
+                    self._deletions += 1
+            elif not self._was_gone(name, held, event.object):
                 self._revision += held != event.object
                 self._slices[name] = event.object
-            elif held is not None:
-                del self._slices[name]
-                self._revision += 1
-                self._deletions += 1
+
+    def _was_gone(self, name: str, held: Raw | None, item: Raw) -> bool:
+        """Whether `item` was removed after it was as it says."""
+        last = max(self._gone.get(name, 0), 0 if held is not None else self._listed)
+        return 0 < _version(item) <= last
 
     def put(self, item: Raw) -> None:
-        """The answer to a write of ours."""
+        """The answer to a write of ours. It may come after the event of a removal that followed the write."""
         self.change(SliceEvent("MODIFIED", item))
+        with self._lock:
+            self._deletions += item["metadata"]["name"] not in self._slices
 
     def remove(self, item: Raw) -> None:
         """A deletion of ours."""

@@ -37,7 +37,7 @@ class Life:
         self.allowed: frozenset[str] | None = None  # what the running write may offer; None: somebody else's
         self.wrong: list[str] = []
         self.store.observers.append(self._look)
-        self.lose = False
+        self.lose = self.overtaken = False
         self.restart()
 
     def restart(self) -> None:
@@ -82,9 +82,15 @@ class Life:
             self._postpone(body)
             raise ClusterUnavailable("no answer, and it will be done later")
         self.lose = outcome == "lost"
+        self.overtaken = outcome == "overtaken"
 
     def _after(self, verb: str, body: Raw) -> None:
         self.allowed = None
+        if (
+            verb == "apply" and self.overtaken
+        ):  # somebody removes it, and the watch is quicker than the answer
+            self.store.delete(body["metadata"]["name"])
+            self.hear()
         if verb in ("apply", "delete") and self.lose:
             raise ClusterUnavailable("no answer, but it was done")
 
@@ -122,7 +128,7 @@ def tamper(life: Life, name: str, how: str) -> None:
 
 STEPS = st.one_of(
     st.tuples(st.just("offer"), st.frozensets(st.sampled_from([item.name for item in POOL]))),
-    st.tuples(st.just("outcome"), st.sampled_from(["not done", "lost", "late", "done"])),
+    st.tuples(st.just("outcome"), st.sampled_from(["not done", "lost", "late", "overtaken", "done"])),
     st.tuples(
         st.just("tamper"),
         st.tuples(st.integers(0, 3), st.sampled_from(["delete", "empty", "generation", "count"])),

@@ -97,3 +97,34 @@ def test_the_very_object_that_is_known_can_be_told_as_deleted() -> None:
 
     assert seen.view().slices == {}
     assert seen.view().deletions == 1
+
+
+def test_a_removal_that_is_heard_of_before_the_answer_to_our_write_counts() -> None:
+    for before in ([], [item("a", 5)]):
+        seen = Seen()
+        seen.replace(SliceList(before, "6"))
+
+        seen.change(SliceEvent("DELETED", item("a", 9)))
+        seen.put(item("a", 8))
+
+        assert seen.view().slices == {}
+        assert seen.view().deletions >= 1
+
+
+def test_a_list_that_lacks_our_write_because_somebody_removed_it_counts_before_its_answer() -> None:
+    seen = Seen()
+
+    seen.replace(SliceList([], "9"))
+    seen.put(item("a", 8))
+
+    assert seen.view().slices == {}
+
+
+def test_what_is_written_again_after_a_removal_is_there() -> None:
+    seen = Seen()
+    seen.replace(SliceList([item("a", 5)], "6"))
+    seen.change(SliceEvent("DELETED", item("a", 9)))
+
+    seen.put(item("a", 10))
+
+    assert seen.view().slices == {"a": item("a", 10)}
