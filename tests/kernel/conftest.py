@@ -14,10 +14,10 @@ from tests.kernel.product import STATE, Product
 from tests.kernel.provision import UnavailableError, provide
 from tests.kernel.runtime import Runtime, programs
 
-SCENARIO_S = 300  # the first one boots, and the very first installs packages
+SCENARIO_S = 600  # the first one boots, and the very first installs packages
 
 ALWAYS_THERE = "usb-1-3-1-0"  # a device of the machine at boot
-START_S = 120.0  # four Python processes and a first walk, on an emulated and busy processor
+START_S = 180.0  # four Python processes and a first walk, on an emulated and busy processor
 
 Tell = Callable[[str], None]
 
@@ -111,4 +111,4 @@ def runtime(guest: Guest, product: Product) -> Runtime:
 def back_to(before: list[str], product: Product) -> None:
     """Wait until the slice lists what it listed before a scenario, and nothing else."""
     left = sorted(set(product.guest.call("seen")["slice"]) - set(before))
-    product.waiting_for_slice(has=before, lacks=left).result(60)
+    product.waiting_for_slice(has=before, lacks=left).result(120)

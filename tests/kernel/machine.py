@@ -58,7 +58,7 @@ class Guest:
                 f"the guest did not boot in {timeout_s:.0f} s; its console ends:\n{self.console()}"
             ) from None
 
-    def call(self, name: str, *args: Any, wait_s: float = 120.0, **named: Any) -> Any:
+    def call(self, name: str, *args: Any, wait_s: float = 180.0, **named: Any) -> Any:
         """Call and wait for the result. Raises GuestError when the guest raised, died, or is silent."""
         return self.begin(name, *args, **named).result(wait_s)
 

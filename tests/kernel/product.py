@@ -16,7 +16,7 @@ DRIVER = "liken.sh"
 NODE = "guest"
 SERVICES = ("watcher", "publisher", "plugin", "reconciler")
 SETTLED_S = 1.0  # LIKEN_SETTLE's default
-START_S = 90.0  # four Python processes on an emulated processor
+START_S = 180.0  # four Python processes on an emulated processor
 SIGKILL = 9
 
 

@@ -35,7 +35,7 @@ DEFAULT_CAPABILITIES = (
     *("NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE"),
 )
 START_S = 60.0
-CONTAINER_S = 60.0
+CONTAINER_S = 120.0
 CONFIG = f"""version = 3
 root = "{HOME}/root"
 state = "{HOME}/state"

@@ -38,28 +38,28 @@ def test_a_replugged_adapter_keeps_its_name_and_the_spec_follows_its_numbers(
     guest: Guest, product: Product, plugs: Plugs, tell: Tell
 ) -> None:
     plugs.plug(FTDI, serial="FT0002")
-    product.waiting_for_slice(has=[ADAPTER]).result(30)
+    product.waiting_for_slice(has=[ADAPTER]).result(120)
     claim = product.claim("replug", ADAPTER)
     before = nodes(guest, "8")
     assert spec_of(product, claim) == before
 
     safe = product.waiting_for_spec(claim, {ADAPTER: absent(ADAPTER)})
     plugs.unplug(FTDI)
-    safe.result(30)
+    safe.result(120)
     plugs.free(FTDI)
     # somebody else takes the tty number that is free now, so that the adapter comes back with another
-    product.waiting_for_slice(lacks=[ADAPTER]).result(30)
+    product.waiting_for_slice(lacks=[ADAPTER]).result(120)
     plugs.plug(FTDI, "7.2", serial="FT0003")
-    product.waiting_for_slice(has=[TWINS[0]]).result(30)
+    product.waiting_for_slice(has=[TWINS[0]]).result(120)
 
     present = product.waiting_for_presence(claim, ADAPTER, "present")
     began = plugs.plug(FTDI, serial="FT0002")
-    present.result(30)
+    present.result(120)
     tell(f"device_add to a spec with the new numbers {time.monotonic() - began:.2f} s")
     after = nodes(guest, "8")
     assert set(after).isdisjoint(before)
     guest.call("wait_spec", claim.uid, {ADAPTER: after})
-    product.waiting_for_slice(has=[ADAPTER]).result(30)
+    product.waiting_for_slice(has=[ADAPTER]).result(120)
     product.release(claim)
 
 
@@ -68,7 +68,7 @@ def test_two_adapters_swapped_between_ports_do_not_take_their_claims_along(
 ) -> None:
     for port, serial in zip(HUB_PORTS, ("FT0004", "FT0005"), strict=True):
         plugs.plug(FTDI, port, serial=serial)
-    product.waiting_for_slice(has=list(TWINS)).result(30)
+    product.waiting_for_slice(has=list(TWINS)).result(120)
     claims = [
         product.claim(f"swap-{port.replace('.', '-')}", name)
         for port, name in zip(HUB_PORTS, TWINS, strict=True)
@@ -84,7 +84,7 @@ def test_two_adapters_swapped_between_ports_do_not_take_their_claims_along(
     for port in HUB_PORTS:
         plugs.unplug(FTDI, port)
     for wait in away:
-        wait.result(30)
+        wait.result(120)
     for port in HUB_PORTS:
         plugs.free(FTDI, port)
     # the other way round: the one that sat in 7.2 comes first, in 7.3, and takes the first free tty
@@ -92,8 +92,8 @@ def test_two_adapters_swapped_between_ports_do_not_take_their_claims_along(
         plugs.plug(FTDI, port, serial=serial)
         guest.call("wait_path", f"/sys/bus/usb/devices/1-{port}:1.0/driver")
     for claim, name, port in zip(claims, TWINS, HUB_PORTS, strict=True):
-        product.waiting_for_presence(claim, name, "present").result(30)
-        product.waiting_for_spec(claim, {name: nodes(guest, port)}).result(30)
+        product.waiting_for_presence(claim, name, "present").result(120)
+        product.waiting_for_spec(claim, {name: nodes(guest, port)}).result(120)
     tell(f"two adapters out, swapped, in again, both specs right: {time.monotonic() - began:.2f} s")
     assert tty(guest, HUB_PORTS[0]) in before[HUB_PORTS[1]]
     serials = [guest.call("read", f"/sys/bus/usb/devices/1-{port}/serial").strip() for port in HUB_PORTS]

@@ -13,7 +13,7 @@ DISK = "/run/gadget.img"
 
 
 def come_back(product: Product, claim: Claim, name: str) -> None:
-    product.waiting_for_presence(claim, name, "present").result(30)
+    product.waiting_for_presence(claim, name, "present").result(120)
 
 
 def test_a_coral_that_changes_its_ids_at_one_port_stays_one_device(
@@ -22,14 +22,14 @@ def test_a_coral_that_changes_its_ids_at_one_port_stays_one_device(
     bench.make("coral", "1a6e", "089a", "Loopback")
     name = f"usb-{bench.address(0)}"
     bench.plug("coral", 0)
-    product.waiting_for_slice(has=[name]).result(30)
+    product.waiting_for_slice(has=[name]).result(120)
     claim = product.claim("coral", name)
     before = bench.usbfs(0)
     assert product.spec(claim) == {name: [before]}
 
     gone = product.waiting_for_spec(claim, {name: absent(name)})
     bench.unplug("coral")
-    gone.result(30)
+    gone.result(120)
     guest.call("gadget", "identity", "coral", "18d1", "9302")
     began = bench.plug("coral", 0)
     come_back(product, claim, name)
@@ -37,7 +37,7 @@ def test_a_coral_that_changes_its_ids_at_one_port_stays_one_device(
     after = bench.usbfs(0)
     assert after != before
     guest.call("wait_spec", claim.uid, {name: [after]})
-    product.waiting_for_slice(has=[name]).result(30)
+    product.waiting_for_slice(has=[name]).result(120)
     product.release(claim)
 
 
@@ -49,16 +49,16 @@ def test_a_modem_that_turns_from_disk_to_serial_ports_is_not_what_was_claimed(
     bench.make("modem", "12d1", "14db", "acm", "acm")
     name = f"usb-{bench.address(1)}-1-0"
     bench.plug("disk", 1)
-    product.waiting_for_slice(has=[name]).result(30)
+    product.waiting_for_slice(has=[name]).result(120)
     assert "block" in product.device(name)["kinds"]
     claim = product.claim("modem", name)
 
     bench.unplug("disk")
     changed = product.waiting_for_spec(claim, {name: withheld(name)})
     began = bench.plug("modem", 1)
-    changed.result(30)
+    changed.result(120)
     tell(f"modem: serial form plugged to the withheld spec {time.monotonic() - began:.2f} s")
-    product.waiting_for_presence(claim, name, "changed").result(30)
+    product.waiting_for_presence(claim, name, "changed").result(120)
     guest.call("wait_kinds", name, ["tty"])
     product.release(claim)
 
@@ -71,7 +71,7 @@ def test_twins_without_and_with_equal_serials_are_two_devices(
     for port, (twin, serial) in enumerate(twins.items()):
         bench.make(twin, "1a86", "7523", "acm", serial=serial)
         bench.plug(twin, port)
-    product.waiting_for_slice(has=names).result(30)
+    product.waiting_for_slice(has=names).result(120)
     found = {entry["name"]: entry for entry in product.inventory()["devices"]}
     serials = [found[name]["attributes"].get("serial") for name in names]
     assert serials == [None, None, {"string": "00000001"}, {"string": "00000001"}]
@@ -98,7 +98,7 @@ def test_hostile_strings_neither_block_the_slice_nor_reach_it_raw(
         product_name="日本語" * 10 + "\u202eoof",
     )
     bench.plug("hostile", 2)
-    product.waiting_for_slice(has=[name]).result(30)
+    product.waiting_for_slice(has=[name]).result(120)
     attributes = product.device(name)["attributes"]
     texts = [value["string"] for value in attributes.values() if "string" in value]
     assert all(len(text.encode()) <= 64 and text.isprintable() for text in texts)
@@ -116,7 +116,7 @@ def test_a_composite_device_with_twelve_interfaces_publishes_each_driven_one(
     address = bench.address(3)
     guest.call("wait_path", f"/sys/bus/usb/devices/{address}:1.11")
     names = [f"usb-{address}-1-{number}" for number in (0, 2, 4, 9, 10)]
-    product.waiting_for_slice(has=names).result(30)
+    product.waiting_for_slice(has=names).result(120)
     tell(f"twelve interfaces to slice {time.monotonic() - began:.2f} s")
     found = {entry["name"]: entry for entry in product.inventory()["devices"]}
     ours = {name: entry["kinds"] for name, entry in found.items() if name.startswith(f"usb-{address}")}
@@ -131,7 +131,7 @@ def test_a_ups_that_resets_itself_fifty_times_keeps_its_name_and_its_claim(
     bench.make("ups", "051d", "0002", "hid", product_name="UPS")
     name = f"usb-{bench.address(4)}-1-0"
     bench.plug("ups", 4)
-    product.waiting_for_slice(has=[name]).result(30)
+    product.waiting_for_slice(has=[name]).result(120)
     claim = product.claim("ups", name)
     memory = guest.call("memory_kib", "services.")
     mark = guest.call("mark")

@@ -18,7 +18,7 @@ NAME = "usb-1-8-1-0"
 def claim(product: Product, plugs: Plugs) -> Claim:
     """A keyboard in port 8, claimed."""
     plugs.plug(KEYBOARD)
-    product.waiting_for_slice(has=[NAME]).result(30)
+    product.waiting_for_slice(has=[NAME]).result(120)
     return product.claim("container", NAME)
 
 
@@ -66,7 +66,7 @@ def test_an_absent_device_stops_the_start_and_a_replug_lets_it_start_again(
     before = numbers(guest, delivered(product, claim))
     gone = product.waiting_for_spec(claim, {NAME: absent(NAME)})
     plugs.unplug(KEYBOARD)
-    gone.result(30)
+    gone.result(120)
     refused = runtime.run(claim.ids[NAME], "sh")
     assert refused["code"] != 0
     assert absent(NAME)[0] in refused["err"]
@@ -75,7 +75,7 @@ def test_an_absent_device_stops_the_start_and_a_replug_lets_it_start_again(
     plugs.free(KEYBOARD)
     present = product.waiting_for_presence(claim, NAME, "present")
     began = plugs.plug(KEYBOARD)
-    present.result(30)
+    present.result(120)
     guest.call("wait_inventory", has=[NAME])
     paths = delivered(product, claim)
     assert see(runtime, claim, paths) == numbers(guest, paths) != before

@@ -12,7 +12,7 @@ from tests.kernel.test_3_replug import nodes
 
 FTDI = KINDS["ftdi serial"]
 NAME = "usb-1-8-1-0"
-RECOVERY_S = 60.0  # a Python process with its imports on an emulated, busy processor
+RECOVERY_S = 120.0  # a Python process with its imports on an emulated, busy processor
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -21,7 +21,7 @@ def test_a_service_killed_in_the_middle_of_a_replug_loses_nothing(
 ) -> None:
     product.running()
     plugs.plug(FTDI)
-    product.waiting_for_slice(has=[NAME]).result(30)
+    product.waiting_for_slice(has=[NAME]).result(120)
     claim = product.claim(f"kill-{service}", NAME)
     before = nodes(guest, "8")
     victim = product.pids()[service]
@@ -62,7 +62,7 @@ def test_a_claim_prepared_while_the_reconciler_is_away_is_right(
     guest: Guest, product: Product, plugs: Plugs, tell: Tell
 ) -> None:
     plugs.plug(FTDI)
-    product.waiting_for_slice(has=[NAME]).result(30)
+    product.waiting_for_slice(has=[NAME]).result(120)
     product.running()
     product.kill("reconciler")
     began = time.monotonic()

@@ -30,7 +30,7 @@ class Program:
 
     def die(self) -> None:
         self._guest.call("write", self._end, "")
-        done = self._runs.result(60)
+        done = self._runs.result(120)
         assert (done["code"], done["out"].strip()) == (0, "detached"), done
 
 
@@ -38,15 +38,15 @@ def test_a_detached_interface_keeps_its_usbfs_node_and_unprepare_binds_it_again(
     guest: Guest, product: Product, plugs: Plugs, runtime: Runtime, tell: Tell
 ) -> None:
     plugs.plug(KEYBOARD)
-    product.waiting_for_slice(has=[NAME]).result(60)
+    product.waiting_for_slice(has=[NAME]).result(120)
     claim = product.claim("detach", NAME)
     node = usbfs(product, claim, NAME)
 
     left = product.waiting_for_spec(claim, {NAME: [node]})
     gone = product.waiting_for_slice(lacks=[NAME])
     program = Program(guest, runtime, claim, node, 0)
-    left.result(60)
-    gone.result(60)
+    left.result(120)
+    gone.result(120)
     assert guest.run("readlink", "/sys/bus/usb/devices/1-8:1.0/driver").strip().endswith("/usbfs")
     assert guest.call("seen")["presence"][claim.uid] == {NAME: "present"}
 
@@ -57,7 +57,7 @@ def test_a_detached_interface_keeps_its_usbfs_node_and_unprepare_binds_it_again(
     product.release(claim)
     guest.call("wait_path", "/sys/bus/usb/devices/1-8:1.0/driver")
     bound = time.monotonic() - began
-    listed.result(30)
+    listed.result(120)
     tell(
         f"unprepare: driver bound again within {bound:.2f} s,"
         f" in the slice {time.monotonic() - began:.2f} s (settle time {SETTLED_S} s)"
@@ -71,14 +71,14 @@ def test_an_interface_is_bound_again_when_the_last_claim_on_its_device_ends(
     bench.plug("two", 0)
     address = bench.address(0)
     names = [f"usb-{address}-1-{number}" for number in (0, 1)]
-    product.waiting_for_slice(has=names).result(60)
+    product.waiting_for_slice(has=names).result(120)
     first, second = (product.claim(f"half-{index}", name) for index, name in enumerate(names))
     node = bench.usbfs(0)
     other = (product.spec(second) or {})[names[1]]
 
     left = product.waiting_for_spec(first, {names[0]: [node]})
     program = Program(guest, runtime, first, node, 0)
-    left.result(60)
+    left.result(120)
     program.die()
     assert product.spec(second) == {names[1]: other}
     product.release(first)
@@ -86,5 +86,5 @@ def test_an_interface_is_bound_again_when_the_last_claim_on_its_device_ends(
     assert guest.call("exists", f"/sys/bus/usb/devices/{address}:1.1/driver")
     product.release(second)
     guest.call("wait_path", f"/sys/bus/usb/devices/{address}:1.0/driver")
-    product.waiting_for_slice(has=names).result(30)
+    product.waiting_for_slice(has=names).result(120)
     tell("the first unprepare left the interface alone, the last one bound it")

@@ -34,7 +34,7 @@ def test_an_input_device_made_after_the_start_is_opened_in_a_bluetooth_claims_co
     bench.make_radio("radio", "0a12", "0001")
     name = f"usb-{bench.address(5)}-1-0"
     bench.plug("radio", 5)
-    product.waiting_for_slice(has=[name]).result(60)
+    product.waiting_for_slice(has=[name]).result(120)
     claim = product.claim("radio", name)
     assert (product.spec(claim) or {})[name] == sorted(
         ["/dev/uinput", bench.usbfs(5), *(f"/dev/input/{event}" for event in EVENTS)]
@@ -46,7 +46,7 @@ def test_an_input_device_made_after_the_start_is_opened_in_a_bluetooth_claims_co
     container = runtime.begin(claim.ids[name], "sh", "-c", OPEN_LATER.format(node=node))
     guest.call("wait_process", "seq 300")
     assert guest.call("uinput", "late controller") == node
-    done = container.result(90)
+    done = container.result(120)
     guest.call("uinput_end")
     words = done["out"].split()
     tell(f"{len(words) - 1} event nodes from the start; {node}, made later, was opened there")
@@ -58,7 +58,7 @@ def test_an_input_device_made_after_the_start_is_opened_in_a_bluetooth_claims_co
 def test_a_capture_card_with_cec_adapters_is_one_exclusive_device(
     guest: Guest, product: Product, vivid: str, tell: Tell
 ) -> None:
-    product.waiting_for_slice(has=[vivid]).result(60)
+    product.waiting_for_slice(has=[vivid]).result(120)
     found = product.device(vivid)
     claim = product.claim("vivid", vivid)
     paths = (product.spec(claim) or {})[vivid]

@@ -12,7 +12,7 @@ from tests.kernel.product import SETTLED_S, Claim, Product, RefusedError, withhe
 
 STICK = KINDS["stick"]
 NAME = STICK.device
-LATE_S = 20.0  # the bounds of the design are told, not asserted: an emulated processor is no measure
+LATE_S = 90.0  # the bounds of the design are told, not asserted: an emulated processor is no measure
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ USES = {
 def disk(guest: Guest, product: Product, plugs: Plugs) -> str:
     """A stick in port 8 that nothing uses; its name below /dev."""
     plugs.plug(STICK)
-    product.waiting_for_slice(has=[NAME]).result(60)
+    product.waiting_for_slice(has=[NAME]).result(120)
     guest.call("wait_kinds", NAME, ["block", "bsg", "scsi_generic"])
     return guest.run("sh", "-c", "basename /sys/bus/usb/devices/2-8:1.0/host*/target*/*/block/*").strip()
 

@@ -32,7 +32,7 @@ def declared(guest: Guest, product: Product) -> Iterator[Product]:
 def test_a_spare_internal_disk_is_offered_and_the_systems_is_not(
     guest: Guest, declared: Product, tell: Tell
 ) -> None:
-    declared.waiting_for_slice(has=[SPARE], lacks=[SYSTEM]).result(60)
+    declared.waiting_for_slice(has=[SPARE], lacks=[SYSTEM]).result(120)
     inventory = declared.inventory()
     assert inventory["facts"]["storage"] == "roles"
     assert shapes([node["path"] for node in declared.device(SPARE)["nodes"]]) == DISK
@@ -58,7 +58,7 @@ def test_a_claimed_nvme_disk_comes_and_goes(
 ) -> None:
     appeared = declared.waiting_for_slice(has=[HOT])
     began = plugs.plug(NVME)
-    appeared.result(60)
+    appeared.result(120)
     tell(f"nvme: device_add to slice {time.monotonic() - began:.2f} s")
     claim = declared.claim("nvme", HOT)
     nodes = (declared.spec(claim) or {})[HOT]
@@ -67,15 +67,15 @@ def test_a_claimed_nvme_disk_comes_and_goes(
     safe = declared.waiting_for_spec(claim, {HOT: absent(HOT)})
     gone = declared.waiting_for_slice(lacks=[HOT])
     began = plugs.unplug(NVME)
-    safe.result(60)
+    safe.result(120)
     told = time.monotonic() - began
-    gone.result(60)
+    gone.result(120)
     tell(f"nvme: device_del to absent spec {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
     plugs.free(NVME)
 
     present = declared.waiting_for_presence(claim, HOT, "present")
     began = plugs.plug(NVME)
-    present.result(60)
+    present.result(120)
     guest.call("wait_spec", claim.uid, {HOT: nodes})
     tell(f"nvme: device_add to spec {time.monotonic() - began:.2f} s")
     declared.release(claim)

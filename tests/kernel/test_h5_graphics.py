@@ -15,7 +15,7 @@ def test_a_card_is_three_devices_and_nobody_of_ours_opens_it(
     guest: Guest, product: Product, tell: Tell
 ) -> None:
     names = {CARD: "drm", f"{CARD}-display": "drm", f"{CARD}-i2c-dev": "i2c-dev"}
-    product.waiting_for_slice(has=list(names)).result(60)
+    product.waiting_for_slice(has=list(names)).result(120)
     found = {name: product.device(name) for name in names}
     assert {name: device["attributes"]["subsystem"]["string"] for name, device in found.items()} == names
     assert {device["attributes"]["address"]["string"] for device in found.values()} == {"0000:00:0c.0"}
@@ -42,7 +42,7 @@ def test_a_graphics_driver_that_goes_and_comes_takes_its_devices_along(
     guest: Guest, product: Product, tell: Tell
 ) -> None:
     render, display = VIRTUAL, f"{VIRTUAL}-display"
-    product.waiting_for_slice(has=[render, display]).result(60)
+    product.waiting_for_slice(has=[render, display]).result(120)
     claim = product.claim("virtual", render)
     nodes = product.spec(claim)
     device = guest.run("sh", "-c", f"basename {DRIVER}/virtio*").strip()
@@ -51,15 +51,15 @@ def test_a_graphics_driver_that_goes_and_comes_takes_its_devices_along(
     gone = product.waiting_for_slice(lacks=[render, display])
     began = time.monotonic()
     guest.call("write", f"{DRIVER}/unbind", device)
-    safe.result(30)
+    safe.result(120)
     told = time.monotonic() - began
-    gone.result(30)
+    gone.result(120)
     tell(f"unbind to absent spec {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
 
     back = product.waiting_for_spec(claim, nodes)
     began = time.monotonic()
     guest.call("write", f"{DRIVER}/bind", device)
-    back.result(30)
-    product.waiting_for_slice(has=[render, display]).result(30)
+    back.result(120)
+    product.waiting_for_slice(has=[render, display]).result(120)
     tell(f"bind to slice {time.monotonic() - began:.2f} s")
     product.release(claim)

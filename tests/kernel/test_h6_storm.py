@@ -38,7 +38,7 @@ def test_virtual_devices_wake_no_walk_and_do_not_delay_a_stick(
     appeared = product.waiting_for_slice(has=[STICK.device])
     began = time.monotonic()
     plugs.plug(STICK)
-    appeared.result(60)
+    appeared.result(120)
     took = time.monotonic() - began
     first, last = storm.result(250)
     settle(guest, mark)
@@ -67,7 +67,7 @@ def test_after_a_lost_event_the_walk_happens_and_nothing_is_missed(
     finally:
         guest.call("kill", watcher, int(signal.SIGCONT))
     began = time.monotonic()
-    small_buffer.waiting_for_slice(has=[STICK.device]).result(60)
+    small_buffer.waiting_for_slice(has=[STICK.device]).result(120)
     tell(f"{FLOOD} events while it slept; the stick in the slice {time.monotonic() - began:.2f} s later")
     guest.call("wait_note", mark, "inventory")
     assert small_buffer.pids()["watcher"] == watcher

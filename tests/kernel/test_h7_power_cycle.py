@@ -28,7 +28,7 @@ def test_no_spec_ever_names_anothers_node_while_a_hub_is_power_cycled(
     for port in PORTS:
         plugs.plug(FTDI, port)
         guest.call("wait_path", f"/sys/bus/usb/devices/1-{port}:1.0/driver")
-    product.waiting_for_slice(has=[name_of(port) for port in PORTS]).result(60)
+    product.waiting_for_slice(has=[name_of(port) for port in PORTS]).result(120)
     claims = {port: product.claim(f"hub-{port.replace('.', '-')}", name_of(port)) for port in PORTS}
     before = {port: tty(guest, port) for port in PORTS}
 
@@ -40,14 +40,14 @@ def test_no_spec_ever_names_anothers_node_while_a_hub_is_power_cycled(
     began = time.monotonic()
     guest.call("write", "/sys/bus/usb/devices/1-8/bConfigurationValue", "0")
     for wait in away:
-        wait.result(30)
+        wait.result(120)
     tell(f"power off to six absent specs {time.monotonic() - began:.2f} s")
     began = time.monotonic()
     guest.call("write", "/sys/bus/usb/devices/1-8/bConfigurationValue", "1")
     for port in PORTS:
         guest.call("wait_path", f"/sys/bus/usb/devices/1-{port}:1.0/driver")
     for port, claim in claims.items():
-        product.waiting_for_spec(claim, {name_of(port): nodes(guest, port)}).result(30)
+        product.waiting_for_spec(claim, {name_of(port): nodes(guest, port)}).result(120)
     tell(f"power on to six right specs {time.monotonic() - began:.2f} s")
 
     after = {port: tty(guest, port) for port in PORTS}

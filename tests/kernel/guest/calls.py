@@ -127,7 +127,7 @@ def seen() -> dict[str, Any]:
     return dict(vars(_observers[-1].seen))
 
 
-def wait_slice(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 30.0) -> float:  # noqa: B006
+def wait_slice(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 90.0) -> float:  # noqa: B006
     """Wait until the slices list all of `has` and none of `lacks`; when that was, by boottime()."""
     return float(
         _observers[-1].wait(
@@ -136,7 +136,7 @@ def wait_slice(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 30
     )
 
 
-def wait_inventory(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 30.0) -> float:  # noqa: B006
+def wait_inventory(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 90.0) -> float:  # noqa: B006
     """As wait_slice, of the inventory on the bus."""
     return float(
         _observers[-1].wait(
@@ -145,18 +145,18 @@ def wait_inventory(has: list[str] = [], lacks: list[str] = [], timeout_s: float 
     )
 
 
-def wait_spec(claim: str, devices: dict[str, list[str]] | None, timeout_s: float = 30.0) -> float:
+def wait_spec(claim: str, devices: dict[str, list[str]] | None, timeout_s: float = 90.0) -> float:
     """Wait until the claim's spec is exactly `devices` (name: sorted paths); None: until it is gone."""
     return float(_observers[-1].wait(lambda seen: seen.specs.get(claim) == devices, timeout_s))
 
 
-def wait_presence(claim: str, device: str, state: str, timeout_s: float = 30.0) -> float:
+def wait_presence(claim: str, device: str, state: str, timeout_s: float = 90.0) -> float:
     return float(
         _observers[-1].wait(lambda seen: seen.presence.get(claim, {}).get(device) == state, timeout_s)
     )
 
 
-def wait_note(mark: int, what: str, timeout_s: float = 30.0) -> dict[str, Any]:
+def wait_note(mark: int, what: str, timeout_s: float = 90.0) -> dict[str, Any]:
     return dict(_observers[-1].wait_note(mark, what, timeout_s))
 
 
@@ -199,7 +199,7 @@ def nap(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def wait_path(path: str, timeout_s: float = 20.0) -> float:
+def wait_path(path: str, timeout_s: float = 60.0) -> float:
     """Wait until there is something at `path`; when it was seen first."""
     deadline = time.monotonic() + timeout_s
     while not os.path.lexists(path):  # a dangling link counts
@@ -218,7 +218,7 @@ def memory_kib(prefix: str) -> dict[str, int]:
     return sizes
 
 
-def wait_kinds(name: str, kinds: list[str], timeout_s: float = 30.0) -> float:
+def wait_kinds(name: str, kinds: list[str], timeout_s: float = 90.0) -> float:
     """Wait until the inventory has the device `name` with exactly these kinds."""
 
     def there(seen: Any) -> bool:

@@ -13,7 +13,7 @@ from services.plugin.api import (
 )
 
 CALL_S = 45.0  # kubernetes pkg/kubelet/cm/dra/plugin
-CONNECT_S = 30.0
+CONNECT_S = 60.0
 Claim = dict[str, str]  # namespace, name, uid
 
 
