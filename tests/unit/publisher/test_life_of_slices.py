@@ -1,5 +1,6 @@
 """Any sequence of inventories, restarts and lost answers ends well and never offers too much on the way."""
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -46,7 +47,8 @@ class Life:
         clocks = Clocks(lambda: self.now, lambda: self.now, lambda: self.now)
         self.publisher = Publisher(self.cluster, NODE, DRIVER, self.seen, metrics, clocks, LIMITS)
         self.publisher.activate()
-        self.watching = Watching(self.cluster, self.seen, lambda: None, metrics, lambda: self.now)
+        hours = itertools.count(step=3600.0)  # each watch looks long: its end is no reason to list again
+        self.watching = Watching(self.cluster, self.seen, lambda: None, metrics, lambda: next(hours))
         self.offer(self.current)
 
     def offer(self, names: frozenset[str]) -> None:
