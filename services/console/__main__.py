@@ -7,11 +7,9 @@ import io
 import os
 import sys
 
-import typer
+# All else is imported where it is used: an interrupt during an import is told in one line, too.
 
-from common.errors import LikenError
-from common.settings import SettingsError
-from services.console.output import complain
+INTERRUPTED = 128 + 2  # what shells give for SIGINT
 
 
 def main() -> None:
@@ -24,14 +22,17 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command; returns its exit code. Prints one line on stderr when that is not 0."""
-    from services.console.app import app
+    try:
+        import typer
 
+        from services.console.app import app
+    except KeyboardInterrupt:
+        return _interrupted()
     try:
         code = app(arguments, prog_name="liken", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted")
-        return 130
+        return _interrupted()
     except SystemExit as error:
         if not isinstance(error.__context__, BrokenPipeError):
             raise
@@ -39,17 +40,26 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return _reader_is_gone()
     except Exception as error:  # noqa: BLE001 - no traceback reaches a user
+        from services.console.output import complain
+
         text, code = _told(error)
         complain(text)
         return code
+    if code == INTERRUPTED:
+        return _interrupted()  # typer had noticed
     return code if isinstance(code, int) else 0
 
 
 def _told(error: Exception) -> tuple[str, int]:
     """The line and the exit code for an error."""
+    import typer
+
+    from common.errors import LikenError
+    from common.settings import SettingsError
+
     match error:
         case typer.TyperException():
-            return _usage(error), 2
+            return _usage(error.format_message(), getattr(error, "ctx", None)), 2
         case SettingsError():
             return str(error), 2
         case LikenError():
@@ -62,16 +72,19 @@ def _told(error: Exception) -> tuple[str, int]:
     return f"{fault}: LOG_LEVEL=DEBUG shows where; please report it", 1
 
 
+def _interrupted() -> int:
+    print("liken: interrupted", file=sys.stderr, flush=True)
+    return INTERRUPTED
+
+
 def _reader_is_gone() -> int:
     # `| head` has seen enough: that is no failure, and nothing may be written at exit either
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
 
-def _usage(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    where = context.command_path if context else "liken"
-    text = error.format_message()
+def _usage(text: str, context: object) -> str:
+    where = getattr(context, "command_path", "liken")
     return f"{text.replace('Value error, ', '').rstrip('.')}: see {where} --help"
 
 

@@ -145,9 +145,10 @@ def test_an_iscsi_disk_has_no_owner(machine: MachineBuilder) -> None:
 
 def test_virtual_nodes_belong_to_nobody(machine: MachineBuilder) -> None:
     places = [machine.virtual("misc", "kvm"), machine.virtual("sound", "timer", "snd/timer")]
-    machine.node("sys/devices/faux/vkms", "drm", "card0", devname="dri/card0")
+    vkms = machine.board("faux", "vkms", driver="faux_driver", parent="sys/devices/faux")
+    places.append(machine.node(vkms, "drm", "card0", devname="dri/card0"))
     why = [Ownership(machine.tree()).owner(place).why for place in places]
-    assert (offered(machine), why) == ({}, ["virtual", "virtual"])
+    assert (offered(machine), why) == ({}, ["virtual", "virtual", "virtual"])
 
 
 def test_a_described_device_below_an_undriven_function_is_a_board_device(machine: MachineBuilder) -> None:
