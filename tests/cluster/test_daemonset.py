@@ -77,9 +77,8 @@ def driver(
         _await_ready(control_plane.api, machine)
         yield things
     finally:
-        for thing in reversed(things):
-            meta = thing["metadata"]
-            control_plane.api.delete(thing["kind"], meta["name"], meta.get("namespace", ""))
+        # the account and the policy stay: other modules use them
+        control_plane.api.delete("DaemonSet", "liken", LIKEN)
         eventually(partial(_gone, control_plane.api), 60, "the driver's pod is gone", step_s=0.1)
         machine.listeners.clear()
         control_plane.api.delete_all("ResourceSlice")
