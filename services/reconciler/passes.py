@@ -156,7 +156,9 @@ class Reconciler:
         for identifier in sorted(set(self._prepared.specs.identifiers()) - uids):
             try:
                 if is_uid(identifier):
-                    self._repair(identifier)
+                    # a claim prepared since this pass listed the records: it has no need to wait for the lock
+                    if self._prepared.store.read(identifier) is None:
+                        self._repair(identifier)
                 else:
                     self._remove_stranger(identifier)
             except MachineError as error:
