@@ -137,6 +137,10 @@ class Product:
     def waiting_for_spec(self, claim: Claim, devices: dict[str, list[str]] | None) -> "Future[float]":
         return self.guest.begin("wait_spec", claim.uid, devices)
 
+    def waiting_for_return(self, claim: Claim, nodes: int = 1) -> "Future[float]":
+        """Until the spec of a claim whose hardware is away names that many nodes again."""
+        return self.guest.begin("wait_returned", claim.uid, nodes)
+
     def waiting_for_presence(self, claim: Claim, device: str, state: str) -> "Future[float]":
         return self.guest.begin("wait_presence", claim.uid, device, state)
 

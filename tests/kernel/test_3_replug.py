@@ -6,6 +6,7 @@ from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
 from tests.kernel.plugs import KINDS, Plugs
 from tests.kernel.product import Claim, Product, absent
+from tests.waiting import eventually
 
 FTDI = KINDS["ftdi serial"]
 ADAPTER = "usb-1-8-1-0"
@@ -15,8 +16,11 @@ TWINS = ("usb-1-7-2-1-0", "usb-1-7-3-1-0")
 
 def tty(guest: Guest, port: str) -> str:
     """The tty that the kernel gave to the adapter in a port of bus 1."""
-    listed = guest.run("sh", "-c", f"basename /sys/bus/usb/devices/1-{port}:1.0/ttyUSB*")
-    return f"/dev/{listed.strip()}"
+    listing = ("sh", "-c", f"cd /sys/bus/usb/devices/1-{port}:1.0/ && ls -d ttyUSB*")
+    listed = eventually(
+        lambda: guest.run(*listing, check=False).strip(), 60.0, f"a tty in port {port}", step_s=0.1
+    )
+    return f"/dev/{listed}"
 
 
 def usbfs(guest: Guest, port: str) -> str:
@@ -52,7 +56,7 @@ def test_a_replugged_adapter_keeps_its_name_and_the_spec_follows_its_numbers(
     plugs.plug(FTDI, "7.2", serial="FT0003")
     product.waiting_for_slice(has=[TWINS[0]]).result(120)
 
-    present = product.waiting_for_presence(claim, ADAPTER, "present")
+    present = product.waiting_for_return(claim)
     began = plugs.plug(FTDI, serial="FT0002")
     present.result(120)
     tell(f"device_add to a spec with the new numbers {time.monotonic() - began:.2f} s")
@@ -92,7 +96,7 @@ def test_two_adapters_swapped_between_ports_do_not_take_their_claims_along(
         plugs.plug(FTDI, port, serial=serial)
         guest.call("wait_path", f"/sys/bus/usb/devices/1-{port}:1.0/driver")
     for claim, name, port in zip(claims, TWINS, HUB_PORTS, strict=True):
-        product.waiting_for_presence(claim, name, "present").result(120)
+        product.waiting_for_return(claim).result(120)
         product.waiting_for_spec(claim, {name: nodes(guest, port)}).result(120)
     tell(f"two adapters out, swapped, in again, both specs right: {time.monotonic() - began:.2f} s")
     assert tty(guest, HUB_PORTS[0]) in before[HUB_PORTS[1]]

@@ -12,8 +12,8 @@ RESETS = 50
 DISK = "/run/gadget.img"
 
 
-def come_back(product: Product, claim: Claim, name: str) -> None:
-    product.waiting_for_presence(claim, name, "present").result(120)
+def come_back(product: Product, claim: Claim) -> None:
+    product.waiting_for_return(claim).result(120)
 
 
 def test_a_coral_that_changes_its_ids_at_one_port_stays_one_device(
@@ -32,7 +32,7 @@ def test_a_coral_that_changes_its_ids_at_one_port_stays_one_device(
     gone.result(120)
     guest.call("gadget", "identity", "coral", "18d1", "9302")
     began = bench.plug("coral", 0)
-    come_back(product, claim, name)
+    come_back(product, claim)
     tell(f"coral: plugged with its other ids to the spec {time.monotonic() - began:.2f} s")
     after = bench.usbfs(0)
     assert after != before
@@ -141,7 +141,7 @@ def test_a_ups_that_resets_itself_fifty_times_keeps_its_name_and_its_claim(
         guest.call("wait_spec", claim.uid, {name: absent(name)})
         bench.plug("ups", 4)
         guest.call("wait_path", f"/sys/bus/usb/devices/{bench.address(4)}:1.0/driver")
-        come_back(product, claim, name)
+        come_back(product, claim)
         assert bench.usbfs(4) in (product.spec(claim) or {})[name]
     took = time.monotonic() - began
     settle(guest, mark)

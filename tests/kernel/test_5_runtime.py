@@ -73,10 +73,9 @@ def test_an_absent_device_stops_the_start_and_a_replug_lets_it_start_again(
     tell(f"refused: {refused['err'].strip().splitlines()[-1]}")
 
     plugs.free(KEYBOARD)
-    present = product.waiting_for_presence(claim, NAME, "present")
+    present = product.waiting_for_return(claim, nodes=3)
     began = plugs.plug(KEYBOARD)
     present.result(120)
-    guest.call("wait_inventory", has=[NAME])
     paths = delivered(product, claim)
     assert see(runtime, claim, paths) == numbers(guest, paths) != before
     tell(f"device_add to the end of a new container {time.monotonic() - began:.2f} s")

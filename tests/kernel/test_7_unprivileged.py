@@ -70,7 +70,7 @@ def test_plug_claim_unplug_and_replug_work_without_privilege(
     safe.result(120)
     tell(f"device_del to absent spec {(time.monotonic() - began) * 1000:.0f} ms")
     plugs.free(FTDI)
-    present = confined.waiting_for_presence(claim, NAME, "present")
+    present = confined.waiting_for_return(claim)
     began = plugs.plug(FTDI)
     present.result(120)
     tell(f"device_add to spec {time.monotonic() - began:.2f} s")

@@ -73,7 +73,7 @@ def test_a_claimed_nvme_disk_comes_and_goes(
     tell(f"nvme: device_del to absent spec {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
     plugs.free(NVME)
 
-    present = declared.waiting_for_presence(claim, HOT, "present")
+    present = declared.waiting_for_return(claim)
     began = plugs.plug(NVME)
     present.result(120)
     guest.call("wait_spec", claim.uid, {HOT: nodes})

@@ -61,7 +61,7 @@ def test_plug_claim_unplug_replug_and_rebind_work_under_the_profiles(
     safe.result(120)
     tell(f"device_del to absent spec {(time.monotonic() - began) * 1000:.0f} ms")
     plugs.free(FTDI)
-    present = deployed.waiting_for_presence(claim, NAME, "present")
+    present = deployed.waiting_for_return(claim)
     plugs.plug(FTDI)
     present.result(120)
     guest.call("wait_spec", claim.uid, {NAME: nodes(guest, "8")})

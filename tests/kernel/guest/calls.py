@@ -150,6 +150,16 @@ def wait_spec(claim: str, devices: dict[str, list[str]] | None, timeout_s: float
     return float(_observers[-1].wait(lambda seen: seen.specs.get(claim) == devices, timeout_s))
 
 
+def wait_returned(claim: str, nodes: int = 1, timeout_s: float = 90.0) -> float:
+    """Wait until a spec that names a placeholder names at least that many nodes instead."""
+
+    def returned(seen: Any) -> bool:
+        paths = [path for each in seen.specs.get(claim, {}).values() for path in each]
+        return len(paths) >= nodes and not any(path.startswith("/dev/liken.sh/") for path in paths)
+
+    return float(_observers[-1].wait(returned, timeout_s))
+
+
 def wait_presence(claim: str, device: str, state: str, timeout_s: float = 90.0) -> float:
     return float(
         _observers[-1].wait(lambda seen: seen.presence.get(claim, {}).get(device) == state, timeout_s)
