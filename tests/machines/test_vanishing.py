@@ -36,8 +36,8 @@ FREED = {"/dev/sr0", "/dev/sg1", "/dev/bsg/1:0:0:0", "/dev/sg2", "/dev/bsg/7:0:0
 LEFT_OVER = {"pci-0000-00-1f-2", "pci-0000-00-1f-6", "pci-0000-01-00-0"}
 
 machines = st.sampled_from(NAMES)
-# No shrinking: an example is a handful of folders, and a minute of it would hide what failed. The same examples
-# in every run: raise max_examples and drop derandomize to search further.
+# No shrinking: an example is a handful of folders, and a minute of it would hide what failed. Every run has
+# the same examples: raise max_examples and drop derandomize to search further.
 quick = settings(
     max_examples=40,
     deadline=None,
