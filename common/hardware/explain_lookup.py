@@ -50,6 +50,9 @@ class Lookup:
             for address, device in sorted(self.facts.usb.items())
             if ("usb", address) not in self.facts.findings and what in _would_be("usb", address)
         ]
+        if not found:
+            names = self.facts.tree.names("sys/bus/usb/devices")
+            found = [one for name in names if what in _would_be("usb", name) for one in self._bare_usb(name)]
         return [replace(one, why=f"{what} is not published: {one.why}") for one in found]
 
     def _named(self, what: str) -> list[Answer]:
@@ -77,19 +80,29 @@ class Lookup:
                 found.append(explain_usb_device(self.facts, device))
             parts = [self.facts.findings.get(("usb", part.address)) for part in device.interfaces]
             found += [explain_finding(self.facts, part) for part in parts if part is not None]
-        return found or self._elsewhere_on_a_bus(what)
+        return found or self._elsewhere_on_a_bus(address if bus == "usb" else what)
 
     def _elsewhere_on_a_bus(self, what: str) -> list[Answer]:
         """A device of a bus that publishes nothing itself (hid, i2c, scsi, ...): part of other hardware."""
         if "/" in what:
             return []
         tree = self.facts.tree
-        found = []
+        found = self._bare_usb(what)
+        if found:
+            return found
         for bus in tree.names("sys/bus"):
             place = tree.target(f"sys/bus/{bus}/devices/{what}")
             if place is not None:
                 found.append(self._part(f"{bus} {what}", place))
         return found
+
+    def _bare_usb(self, address: str) -> list[Answer]:
+        """A USB device without interfaces, or a root hub: all that it has is its usbfs node."""
+        place = self.facts.tree.target(f"sys/bus/usb/devices/{address}")
+        shown = self.nodes.shown.values()
+        return [
+            self.nodes.answer(one) for one in shown if one.node.kind == "usb" and one.node.directory == place
+        ]
 
     def _below_sys(self, what: str) -> list[Answer]:
         place = posixpath.normpath(what).lstrip("/")

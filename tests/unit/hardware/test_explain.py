@@ -1,5 +1,7 @@
 """`explain` on built machines: the rules that no recording shows."""
 
+import pytest
+
 from common.hardware.explain import Answer, Facts
 from common.hardware.explain_lookup import Lookup
 from common.hardware.machine import Machine, SerialLine
@@ -135,3 +137,14 @@ def test_everything_answers_for_each_subject_once(machine: MachineBuilder) -> No
     subjects = [answer.subject for answer in lookup(machine).everything()]
     assert len(subjects) == len(set(subjects))
     assert {"1-4", "1-4:1.0", "/dev/ttyUSB0", "/dev/kvm", "0000:00:14.0"} <= set(subjects)
+
+
+@pytest.mark.parametrize("what", ["1-5", "usb 1-5", "usb-1-5"])
+def test_a_usb_device_without_interfaces_says_so_by_address_and_by_name(
+    machine: MachineBuilder, what: str
+) -> None:
+    machine.usb("1-5")
+    found = lookup(machine)
+    (answer,) = found.unpublished(what) if what == "usb-1-5" else found.find(what)
+    assert (answer.rule, answer.hardware) == ("unconfigured", "usb 1-5")
+    assert "1-5 has no interfaces at the moment" in answer.why

@@ -130,6 +130,12 @@ def test_swap_is_in_use(machine: MachineBuilder) -> None:
     assert details(machine, SPARE)["sda2"] == "sda2 is used as swap"
 
 
+def test_swap_whose_node_somebody_deleted_is_in_use(machine: MachineBuilder) -> None:
+    internal(machine, "sda2")
+    machine.swap("/dev/sda2\\040(deleted)")  # as the kernel prints it
+    assert details(machine, SPARE)["sda2"] == "sda2 is used as swap"
+
+
 def test_a_swap_file_holds_no_disk_of_its_own(machine: MachineBuilder) -> None:
     internal(machine)
     machine.swap("/swapfile", kind="file")
