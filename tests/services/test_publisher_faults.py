@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 GPU = device("pci-0000-00-02-0", {"renderNode": {"bool": True}}, shareable=True)
 STICK = device("usb-1-2-1-0", {"serial": {"string": "00000001"}})
-SOON_S = 5.0
+SOON_S = 15.0
 
 
 class Node:
