@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import calls, idle, plugging, publisher, starting, walking
+from tests.bench import calls, idle, plugging, publisher, starting, uevents, walking
 from tests.bench.table import Row, save, text
 
 SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "walk": walking.measure,
     "start": starting.measure,
     "plug": plugging.measure,
+    "uevents": uevents.measure,
     "calls": calls.measure,
     "slices": publisher.measure,
     "idle": idle.measure,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.bench.node import DEFAULT_SETTLE_S, MeasuredNode, node
 from tests.bench.table import Row, spread
+from tests.bench.tap import Tap
 from tests.services.machine import address, device
 from tests.waiting import eventually
 
@@ -93,6 +94,7 @@ def _shows(played: MeasuredNode, number: int, wanted: bool) -> bool:
 def _plugs(played: MeasuredNode) -> Iterator[Row]:
     gone: list[float] = []
     back: list[float] = []
+    tap = Tap(played.run / "r" / "bus")
     for number in range(1, PLUGS + 1):
         for wanted, taken in ((False, gone), (True, back)):
             played.player.plug(address(number)) if wanted else played.player.unplug(address(number))
@@ -104,6 +106,15 @@ def _plugs(played: MeasuredNode) -> Iterator[Row]:
                 step_s=0.001,
             )
             taken.append(time.monotonic() - last - DEFAULT_SETTLE_S)
+    sizes = {topic: size / (2 * PLUGS) for topic, size in sorted(tap.bytes().items())}
+    tap.close()
+    yield Row(
+        "Hot-plug",
+        f"bytes on the bus per plug or unplug, {ADAPTERS} devices and claims",
+        sum(sizes.values()),
+        "bytes",
+        ", ".join(f"{topic} {size:.0f}" for topic, size in sizes.items()),
+    )
     promise = "100 ms plus the walk"
     yield Row(
         "Hot-plug",
@@ -120,10 +131,10 @@ def _plugs(played: MeasuredNode) -> Iterator[Row]:
         promise=promise,
     )
     writes = [seen for seen in played.api.log if seen.verb == "apply" and seen.status < 300]
-    sizes = [seen.bytes_in for seen in writes[-PLUGS:]]
+    sent = [seen.bytes_in for seen in writes[-PLUGS:]]
     yield Row(
         "Hot-plug",
         f"bytes sent to the API server per change, {ADAPTERS} devices",
-        statistics.median(sizes),
+        statistics.median(sent),
         "bytes",
     )
