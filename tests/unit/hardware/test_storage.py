@@ -123,6 +123,14 @@ def test_a_mounted_partition_keeps_the_whole_controller(machine: MachineBuilder)
     }
 
 
+@pytest.mark.parametrize("declared", [Machine(), SPARE])
+def test_the_disk_of_a_mounted_partition_is_told_to_be_in_use(
+    machine: MachineBuilder, declared: Machine
+) -> None:
+    machine.mount(f"{internal(machine, 'sda1')}/sda1", "/")
+    assert details(machine, declared)["sda"] == "sda1 is mounted at /"
+
+
 def test_swap_is_in_use(machine: MachineBuilder) -> None:
     internal(machine, "sda2")
     machine.swap("/dev/sda2")
