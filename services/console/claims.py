@@ -72,7 +72,7 @@ def claims(folder: Path | None, output: Format) -> None:
     def table(wide: bool) -> None:
         columns = ["CLAIM", "DEVICE", "STATE", "SINCE", "WHY"] + (["UID", "CDI ID", "SPEC"] if wide else [])
         cells = [
-            [f"{row.namespace}/{row.name}", row.device, row.state, row.since, row.reason]
+            [called(row.namespace, row.name, row.uid), row.device, row.state, row.since, row.reason]
             + ([row.uid, specs.device_id(row.uid, row.device), _brief(said(row))] if wide else [])
             for row in rows
         ]
@@ -81,8 +81,13 @@ def claims(folder: Path | None, output: Format) -> None:
     listed = [
         {**row._asdict(), "cdi": specs.device_id(row.uid, row.device), "nodes": said(row)} for row in rows
     ]
-    names = sorted({f"{row.namespace}/{row.name}" for row in rows})
+    names = sorted({called(row.namespace, row.name, row.uid) for row in rows})
     print_as(output, listed, names=lambda: names, table=table)
+
+
+def called(namespace: str, name: str, uid: str) -> str:
+    """What people know a claim by; its UID where its record cannot be read and nothing else is known."""
+    return f"{namespace}/{name}" if name else uid
 
 
 def _brief(paths: Sequence[str]) -> str:

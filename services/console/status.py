@@ -7,6 +7,7 @@ from typing import Any
 
 from common.inventory import Inventory
 from common.settings import Settings
+from services.console.claims import called
 from services.console.control import Process, processes, stop
 from services.console.hearing import Heard, hear
 from services.console.output import Format, print_as, print_table, say
@@ -57,7 +58,7 @@ def troubles(running: list[Process], heard: Heard, settings: Settings) -> list[s
     for claim in heard.claims:
         for device in claim.devices:
             if device.state != "present":
-                name = f"{claim.namespace}/{claim.name}"
+                name = called(claim.namespace, claim.name, claim.uid)
                 found.append(f"claim {name}: {device.device} is {device.state}: {device.reason}")
     return found
 
