@@ -1,7 +1,8 @@
 """What a published device says about itself: the attributes a selector reads."""
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from common.hardware.classes import PCI_CLASSES, USB_CLASSES
 from common.hardware.discovery import UsbDevice
@@ -22,8 +23,7 @@ _LISTED_CLASSES = 21  # three bytes each: what fits into one attribute without h
 _SUPERSPEED_HUB = "0003"  # product id of the kernel's USB 3 root hub (vendor 1d6b); usb.ids
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Facts about one piece of hardware, already clean; "" and None for what it does not have."""
 
     driver: str = ""

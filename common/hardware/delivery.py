@@ -1,7 +1,8 @@
 """What hardware delivers: the device nodes below its own directory."""
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from common.hardware.model import Delivery, Dropped, Hardware, Node
 from common.hardware.text import clean, uevent
@@ -24,11 +25,10 @@ DROP_REASONS = {
 }
 
 
-@dataclass
-class _Found:
-    nodes: list[Node] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    cards: set[str] = field(default_factory=set)
+class _Found(msgspec.Struct):
+    nodes: list[Node] = msgspec.field(default_factory=list)
+    dropped: list[Dropped] = msgspec.field(default_factory=list)
+    cards: set[str] = msgspec.field(default_factory=set)
     net: bool = False
     bluetooth: bool = False
 

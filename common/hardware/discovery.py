@@ -1,7 +1,8 @@
 """Which hardware exists: PCI functions, USB devices and interfaces, board devices."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from common.hardware.delivery import DESCRIBED, natural
 from common.hardware.model import Hardware
@@ -27,8 +28,7 @@ def functions(tree: Tree) -> list[Hardware]:
     return found
 
 
-@dataclass(frozen=True)
-class UsbDevice:
+class UsbDevice(msgspec.Struct, frozen=True):
     """A USB device with at least one interface; `interfaces` in order of their number."""
 
     address: str
@@ -86,8 +86,7 @@ def usb_device_at(tree: Tree, address: str, directory: str) -> UsbDevice:
     return UsbDevice(address, directory, tuple(parts))
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """What matters of one directory on the way from a node up to sys/devices."""
 
     directory: str
@@ -96,8 +95,7 @@ class Place:
     of_node: bool
 
 
-@dataclass(frozen=True)
-class NodeOwner:
+class NodeOwner(msgspec.Struct, frozen=True):
     """Whose a node is: `owner`, or None and `why`: "virtual" or "undriven"."""
 
     directory: str

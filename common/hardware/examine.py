@@ -4,8 +4,9 @@ so what is published, prepared and projected can never disagree.
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+import msgspec
 
 from common.hardware.delivery import by_path, deliver, usbfs_node
 from common.hardware.discovery import Ownership, UsbDevice
@@ -26,8 +27,7 @@ EVENT_NODES = 32
 _CONTROLLER = re.compile(r"nvme\d+")
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One piece of hardware with all that is known of its nodes."""
 
     hardware: Hardware
@@ -92,7 +92,7 @@ class Examiner:
         found = deliver(self.tree, hardware)
         own = tuple(node for node in found.nodes if self._owns(hardware, node))
         dropped = tuple(dropped for dropped in found.dropped if self._owns(hardware, dropped.node))
-        return self._judged(hardware, replace(found, nodes=own, dropped=dropped))
+        return self._judged(hardware, msgspec.structs.replace(found, nodes=own, dropped=dropped))
 
     def _owns(self, hardware: Hardware, node: Node) -> bool:
         owner = self.ownership.owner(node.directory).owner
@@ -103,7 +103,9 @@ class Examiner:
         quiet = not hardware.driver or hardware.driver in PLUMBING
         if quiet or (is_with_program(hardware) and not self._claimed):
             return self._finding(hardware, Delivery(), Situation())
-        found = replace(deliver(self.tree, hardware), usbfs=usbfs_node(self.tree, device.directory))
+        found = msgspec.structs.replace(
+            deliver(self.tree, hardware), usbfs=usbfs_node(self.tree, device.directory)
+        )
         radio = hardware.driver == "btusb" and self._publishes_radio(hardware, device)
         return self._judged(hardware, found, line, radio)
 
@@ -152,7 +154,7 @@ class Examiner:
         for controller in controllers:
             nodes.update(dict.fromkeys(self.multipath.nodes.get(controller, ())))
             refused = refused or self.multipath.shared.get(controller, "")
-        return replace(found, nodes=tuple(sorted(nodes, key=by_path)), refused=refused)
+        return msgspec.structs.replace(found, nodes=tuple(sorted(nodes, key=by_path)), refused=refused)
 
     def _finding(self, hardware: Hardware, delivery: Delivery, situation: Situation) -> Finding:
         return Finding(hardware, delivery, publish(hardware, delivery, situation))

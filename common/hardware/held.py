@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from common.hardware.model import Node
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One held kind. A node is held when its name below /dev matches `names`, or its subsystem is in `kinds`.
 
     `releasable`: spec.release of the machine file may give it back.

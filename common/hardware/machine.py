@@ -14,9 +14,10 @@ import difflib
 import posixpath
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from common.errors import RequestError
 from common.hardware.held import RELEASABLE
@@ -30,8 +31,7 @@ _LINKS = ("disk/", "mapper/")  # folders of /dev with links of udev's making
 _SHORT_PCI = re.compile(r"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")  # as lspci prints an address of domain 0000
 
 
-@dataclass(frozen=True)
-class SerialLine:
+class SerialLine(msgspec.Struct, frozen=True):
     """A USB device whose tty the machine keeps attached to the kernel's serio layer."""
 
     protocol: str
@@ -43,13 +43,12 @@ class SerialLine:
         return (self.vendor, self.product) == (vendor, product)
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """What is declared. `roles` is None where nothing is: then internal disks are not offered."""
 
     serio: tuple[SerialLine, ...] = ()
     roles: frozenset[str] | None = None
-    release: frozenset[str] = field(default_factory=frozenset)
+    release: frozenset[str] = msgspec.field(default_factory=frozenset)
 
 
 def load_machine(path: Path) -> Machine:

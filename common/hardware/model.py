@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 Form = Literal["function", "interface", "whole", "board"]
 _NATURES = tuple(
@@ -24,8 +25,7 @@ _NATURES = tuple(
 PLUMBING = frozenset({"usb", "hub", "pcieport"})  # drivers of the structure that peripherals hang on
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """One device node the kernel has: its path below /dev, its subsystem, its directory in the tree.
 
     `kind` is "" when the subsystem cannot be read.
@@ -47,8 +47,7 @@ class Node:
         return self.kind or next((kind for kind, names in _NATURES if names.fullmatch(self.devname)), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(msgspec.Struct, frozen=True):
     """One piece of hardware that rule 1 of the discovery finds.
 
     `form`: a PCI function, a USB interface, a whole USB device, a board device. `driver` is "" for none.
@@ -63,16 +62,14 @@ class Hardware:
     device: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """A node that exists and is delivered by nothing, with the rule: a key of `delivery.DROP_REASONS`."""
 
     node: Node
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """What one piece of hardware has, before anything is held, withheld or split.
 
     `cards` are the DRM cards that have a connector directory ("card0"). `usbfs` is the node of the USB device
@@ -88,8 +85,7 @@ class Delivery:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True):
     """What policy must know besides the delivery, all read before.
 
     `consoles`: names in class/tty/console/active. `release`: held kinds the machine file gives back.
@@ -101,15 +97,14 @@ class Situation:
 
     consoles: frozenset[str] = frozenset()
     release: frozenset[str] = frozenset()
-    disks: Mapping[str, str] = field(default_factory=dict)
+    disks: Mapping[str, str] = msgspec.field(default_factory=dict)
     line: bool = False
     radio: bool = False
     inlets: tuple[str, ...] = ()
     claimed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """One device to publish. `nodes` are the hardware's own; `extra` are usbfs and the Bluetooth inlets."""
 
     variant: str
@@ -127,8 +122,7 @@ class Offer:
         return tuple(sorted({node.kind for node in self.nodes if node.kind}))
 
 
-@dataclass(frozen=True, slots=True)
-class HeldNode:
+class HeldNode(msgspec.Struct, frozen=True):
     """A node taken out of the delivery: `reason` is a held kind ("console", ...) or "storage"."""
 
     node: Node
@@ -136,8 +130,7 @@ class HeldNode:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What one piece of hardware publishes, and what of it is kept back. `shape` names the row that decided:
     "line", "bluetooth", "unreadable", "graphics", "sound", "whole", "single", "mix", or why nothing is
     offered: "plumbing", "undriven", "usbfs", "companion-radio", "empty".

@@ -5,7 +5,8 @@ each path nvme<subsystem>c<controller>n<namespace>, below that controller; kerne
 """
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from common.hardware.delivery import by_path, node_path
 from common.hardware.model import Node
@@ -17,14 +18,13 @@ _HEAD = re.compile(r"(?:nvme|ng)(\d+)n\d+")
 _HIDDEN = re.compile(r"nvme(\d+)c\d+n\d+")
 
 
-@dataclass(frozen=True)
-class Multipath:
+class Multipath(msgspec.Struct, frozen=True):
     """Namespace nodes by controller ("nvme3"); the controllers whose namespaces are reached from two
     functions, with the namespace; and the nodes that belong to no known controller.
     """
 
-    nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)
-    shared: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, tuple[Node, ...]] = msgspec.field(default_factory=dict)
+    shared: dict[str, str] = msgspec.field(default_factory=dict)
     unmapped: tuple[Node, ...] = ()
 
 

@@ -4,7 +4,8 @@ The order of `publish` is the order of the rules; the first that speaks decides.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+import msgspec
 
 from common.hardware.held import SERIO_DETAIL, held
 from common.hardware.model import (
@@ -143,7 +144,7 @@ def _with_usbfs(
         return offers
     first = offers[0]
     carries = delivery.usbfs is not None and not first.shareable and not situation.line
-    first = replace(first, usbfs=carries)
+    first = msgspec.structs.replace(first, usbfs=carries)
     # a whole device is nothing without its usbfs node, and a radio has to deliver something
     if not (first.nodes or first.usbfs or first.inlets):
         return []

@@ -1,7 +1,8 @@
 """One slot, now: what a claim on the hardware at this place would get."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from common.hardware.attributes import attributes, slot_identity
 from common.hardware.discovery import UsbDevice, hardware_at, usb_device_at
@@ -14,8 +15,7 @@ from common.hardware.tree import Tree
 from common.inventory import Device, Inventory, Withheld
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """What is in one place. `exists` is False when the bus lists and lacks the address.
 
     `devices` carry no attributes that would have to be read from the device (serial, name, class, ...), and

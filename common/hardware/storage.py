@@ -1,7 +1,8 @@
 """Which disks the machine depends on: facts from the host's mount table, its swaps and /sys."""
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from common.hardware.machine import Machine
 from common.hardware.text import clean
@@ -13,8 +14,7 @@ _VIRTUAL = "sys/devices/virtual/block"
 _OCTAL = re.compile(rb"\\([0-7]{3})")  # how mountinfo and swaps write blanks; proc(5)
 
 
-@dataclass(frozen=True)
-class StorageFacts:
+class StorageFacts(msgspec.Struct, frozen=True):
     """What is known of the disks in use.
 
     `used`: "major:minor" -> why. `named`: block device name as in /sys -> why. `every`: why no disk at all
@@ -23,8 +23,8 @@ class StorageFacts:
 
     state: StorageState
     reason: str = ""
-    used: dict[str, str] = field(default_factory=dict)
-    named: dict[str, str] = field(default_factory=dict)
+    used: dict[str, str] = msgspec.field(default_factory=dict)
+    named: dict[str, str] = msgspec.field(default_factory=dict)
     every: str = ""
     roles: frozenset[str] | None = None
 
@@ -60,10 +60,9 @@ def _known_facts(tree: Tree, machine: Machine) -> StorageFacts:
     return StorageFacts(state, "", mounts.used, named, every, machine.roles)
 
 
-@dataclass
-class _Mounts:
-    used: dict[str, str] = field(default_factory=dict)
-    pools: list[str] = field(default_factory=list)
+class _Mounts(msgspec.Struct):
+    used: dict[str, str] = msgspec.field(default_factory=dict)
+    pools: list[str] = msgspec.field(default_factory=list)
 
 
 def _mounts(tree: Tree) -> _Mounts:

@@ -7,8 +7,9 @@ a read blocks for seconds. Everything that must not block reads them through a S
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
+
+import msgspec
 
 from common.hardware.tree import ExhaustedError, Tree
 
@@ -39,8 +40,7 @@ class DirectReader:
         return read_strings(tree, directory)
 
 
-@dataclass
-class _Job:
+class _Job(msgspec.Struct):
     tree: Tree
     directory: str
     done: threading.Event

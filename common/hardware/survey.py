@@ -1,8 +1,9 @@
 """Everything one pass over a tree finds, before it is put into words."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from common.hardware.discovery import Ownership, UsbDevice, board_devices, functions, usb_devices
 from common.hardware.examine import Examiner, Finding, is_line, wanted_serials
@@ -13,8 +14,7 @@ from common.hardware.strings import DirectReader, StringReader
 from common.hardware.tree import ExhaustedError, Tree, TreeError
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """What one pass over a tree found; `liken explain` reads this.
 
     `findings`: every PCI function, USB interface, whole USB device and board device that owns a node, driven
@@ -30,10 +30,9 @@ class Survey:
     ownership: Ownership
 
 
-@dataclass
-class _Pass:
-    findings: list[Finding] = field(default_factory=list)
-    broken: list[tuple[Hardware, str]] = field(default_factory=list)
+class _Pass(msgspec.Struct):
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    broken: list[tuple[Hardware, str]] = msgspec.field(default_factory=list)
     _delivered: frozenset[str] = frozenset()
     _broken_places: tuple[str, ...] = ()
 
