@@ -1,5 +1,6 @@
 """One QEMU guest: its command line, its boot, and calls into it."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ CPU = "Nehalem-v1,+rdrand"
 KERNEL_WORDS = (
     "console=ttyS0 panic=-1 quiet loglevel=4 random.trust_cpu=on mitigations=off tsc=reliable clocksource=tsc"
 )
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 BOOT_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay", "virtio_blk", "ext4", "virtio_console")
 PRODUCT = ("common", "services", "images", "tests/kernel", "tests/__init__.py", "tests/waiting.py")
 
@@ -140,7 +142,9 @@ def boot(provisions: Provisions, work: Path, devices: Sequence[str], *, tpm: boo
         *devices,
     ]
     with (work / "qemu.log").open("wb") as log:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_nice)
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_as_helper
+        )
     try:
         guest = Guest(work, process, helpers)
         guest.wait_ready()
@@ -151,9 +155,11 @@ def boot(provisions: Provisions, work: Path, devices: Sequence[str], *, tpm: boo
     return guest
 
 
-def _nice() -> None:
+def _as_helper() -> None:
+    """Of a child before it runs: the tests end it, and nothing is left when they are killed themselves."""
     os.nice(5)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is for the tests, which then end QEMU
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is for the tests
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _start_tpm(work: Path) -> "subprocess.Popen[bytes]":
@@ -168,9 +174,8 @@ def _start_tpm(work: Path) -> "subprocess.Popen[bytes]":
         "--ctrl",
         f"type=unixio,path={work}/tpm.sock",
     ]
-    return subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=quiet, preexec_fn=_as_helper)
 
 
 def make_initramfs(provisions: Provisions, work: Path) -> Path:
