@@ -91,7 +91,8 @@ def _write(path: Path, reference: str, image: dict[str, Any], parts: list[Layer]
         "config": {
             "Entrypoint": image["entrypoint"],
             "Cmd": image.get("command", []),
-            "Env": ["PATH=/usr/local/bin:/usr/bin"],
+            # two arenas for malloc: threads would otherwise each keep memory that they used once
+            "Env": ["PATH=/usr/local/bin:/usr/bin", "MALLOC_ARENA_MAX=2"],
             "WorkingDir": "/",
             "StopSignal": "SIGTERM",
             "Labels": {"org.opencontainers.image.title": reference.partition(":")[0]},

@@ -40,6 +40,8 @@ UNWANTED = (
     f"usr/lib/{PYTHON}/sqlite3",
     f"usr/lib/{PYTHON}/__pycache__",
 )
+# `liken` for whoever enters a container: there is no shell in it, and -P as everywhere
+COMMAND = f"#!/usr/bin/{PYTHON} -P\nfrom services.console.__main__ import main\n\nmain()\n"
 UNWANTED_MODULES = ("_curses*", "_dbm*", "_gdbm*", "_sqlite3*", "nis*", "readline*", "_testinternalcapi*")
 
 
@@ -77,7 +79,7 @@ def _make_layer(target: Path, name: str, contents: dict[str, Any]) -> None:
     if wheels := contents.get("wheels"):
         _install(layer / SITE, wheels, contents.get("without", []))
     if services := contents.get("services"):
-        _copy(layer / SITE, services)
+        _copy(layer, layer / SITE, services)
 
 
 def _unpack(layer: Path, packages: list[str], parts: dict[str, list[str]]) -> None:
@@ -137,7 +139,7 @@ def _install(site: Path, wheels: list[str], without: list[str]) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _copy(site: Path, services: list[str]) -> None:
+def _copy(layer: Path, site: Path, services: list[str]) -> None:
     """Our own code: common, and the services named."""
     ignore = shutil.ignore_patterns("__pycache__", "*.proto", "generate.py")
     shutil.copytree(REPOSITORY / "common", site / "common", ignore=ignore)
@@ -147,6 +149,10 @@ def _copy(site: Path, services: list[str]) -> None:
         shutil.copytree(REPOSITORY / "services" / service, site / "services" / service, ignore=ignore)
     if "console" in services:
         shutil.copy2(HERE / "supervisord.conf", site / "services/console/supervisord.conf")
+        command = layer / "usr/bin/liken"
+        command.parent.mkdir(parents=True, exist_ok=True)
+        command.write_text(COMMAND)
+        command.chmod(0o755)
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
     metadata = site / f"liken-{version}.dist-info" / "METADATA"
     metadata.parent.mkdir()
