@@ -99,7 +99,7 @@ class Plugs:
         self._wait_gone(self._id(kind, port))
 
     def close(self) -> None:
-        for name in list(self._in):
+        for name in reversed(self._in.copy()):  # what sits in a hub goes before the hub
             self._guest.qmp.command("device_del", id=name)
             self._in.remove(name)
             self._wait_gone(name)
