@@ -59,7 +59,7 @@ class ReconcilerMetrics:
             registry=registry,
         )
         self.active = Gauge(
-            "liken_active", "1 when this process writes, 0 while it stands by.", registry=registry
+            "liken_reconciler_active", "1 when this process writes, 0 while it stands by.", registry=registry
         )
         self._inventory_at = time.monotonic()
         age = Gauge(

@@ -110,7 +110,7 @@ def test_the_second_of_two_stands_by_tells_the_states_and_takes_over(node: Playe
     """A rolling update: two pods, one plugin folder."""
     first = node.start("reconciler")
     second = node.start("reconciler", LIKEN_RUN=str(node.run / "r2"))
-    assert (first.metric("liken_active"), second.metric("liken_active")) == (1.0, 0.0)
+    assert (first.metric("liken_reconciler_active"), second.metric("liken_reconciler_active")) == (1.0, 0.0)
     first.signal(signal.SIGSTOP)
     node.machine.remove(f"{USB1}/1-1")
     state = 'liken_claimed_devices{state="absent"}'
@@ -118,7 +118,7 @@ def test_the_second_of_two_stands_by_tells_the_states_and_takes_over(node: Playe
     assert node.paths(CLAIM) == PRESENT  # and writes nothing
     first.kill()
     eventually(lambda: node.paths(CLAIM) == ABSENT, 10, "the second took over")
-    assert second.metric("liken_active") == 1.0
+    assert second.metric("liken_reconciler_active") == 1.0
 
 
 def test_records_that_it_cannot_read_are_told_and_disturb_no_other(node: PlayedNode) -> None:
