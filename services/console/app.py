@@ -11,6 +11,14 @@ import typer
 
 from services.console.output import Format
 
+
+def _path(text: str) -> Path:
+    """The path an option gives. An empty one, as an unset variable leaves it, is not the current folder."""
+    if not text:
+        raise typer.BadParameter("an empty path; give one, or leave the option out")
+    return Path(text)
+
+
 app = typer.Typer(
     help="A machine's hardware for containers, through Kubernetes dynamic resource allocation.",
     no_args_is_help=False,
@@ -26,7 +34,10 @@ Output = Annotated[
 StateDir = Annotated[
     Path | None,
     typer.Option(
-        "--state", help="State folder of `liken up`; by default below the XDG state home.", metavar="DIR"
+        "--state",
+        help="State folder of `liken up`; by default below the XDG state home.",
+        metavar="DIR",
+        parser=_path,
     ),
 ]
 Root = Annotated[
@@ -35,6 +46,7 @@ Root = Annotated[
         "--root",
         help="A folder or a recording (.tar, .tar.gz, .tar.bz2, .tar.xz) with sys/, in place of /.",
         metavar="DIR|RECORDING",
+        parser=_path,
     ),
 ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from services.console.__main__ import run
 from services.console.app import app
 
 PAGE = Path(__file__).parents[3] / "docs/reference/command.md"
@@ -41,3 +42,12 @@ def test_ctrl_c_while_the_command_loads_is_one_line(module: str) -> None:
     script = INTERRUPTED.format(module=module)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "liken: interrupted\n")
+
+
+@pytest.mark.parametrize("arguments", [["status", "--state", ""], ["devices", "--root", ""]])
+def test_an_empty_path_is_wrong_usage_and_not_the_current_folder(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    told = capsys.readouterr().err
+    assert (told.count("\n"), f"'{arguments[1]}': an empty path" in told) == (1, True)
