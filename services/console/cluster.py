@@ -82,7 +82,12 @@ def parse_name(text: str) -> tuple[str, str]:
     if not slash:
         namespace = DEFAULT_NAMESPACE
     for part in (namespace, name):
-        if len(part) > MAX_NAME or not _NAME.fullmatch(part):
+        if len(part) > MAX_NAME:
+            raise RequestError(
+                f"the name {part[:20]}... has {len(part)} letters, and a claim's may have {MAX_NAME}:"
+                " choose a shorter one"
+            )
+        if not _NAME.fullmatch(part):
             raise RequestError(
                 f"{part!r} is no name for a claim: use lowercase letters, digits, dashes and dots"
             )

@@ -38,9 +38,13 @@ def test_a_name_has_a_namespace_or_the_default_one() -> None:
     assert parse_name("team/stick.1") == ("team", "stick.1")
 
 
-@pytest.mark.parametrize(
-    "name", ["", "/", "a/", "/a", "A", "a_b", "..", "a/../b", "-a", "a-", "a" * (MAX_NAME + 1)]
-)
+@pytest.mark.parametrize("name", ["a" * (MAX_NAME + 1), f"{'a' * 300}/b"])
+def test_a_name_that_is_too_long_is_told_the_limit(name: str) -> None:
+    with pytest.raises(RequestError, match=f"letters, and a claim's may have {MAX_NAME}"):
+        parse_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "/", "a/", "/a", "A", "a_b", "..", "a/../b", "-a", "a-"])
 def test_what_kubernetes_takes_for_no_name_is_refused(name: str) -> None:
     with pytest.raises(RequestError, match="no name for a claim"):
         parse_name(name)
