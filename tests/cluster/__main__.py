@@ -16,6 +16,8 @@ from pathlib import Path
 from tests.cluster.archives import IMAGES_AT, assemble
 from tests.cluster.binaries import build_all, kubernetes_versions
 from tests.cluster.covers import make_mount_points, remove_mount_points
+from tests.kernel.provision import UnavailableError as GuestUnavailableError
+from tests.kernel.provision import provide
 
 HERE = Path(__file__).parent
 MARK = "LIKEN_CLUSTER_INSIDE"
@@ -31,6 +33,10 @@ def main(arguments: list[str]) -> int:
     versions = [version for version in os.environ.get("VERSIONS", "").split(",") if version]
     for line in build_all(versions):
         print(f"cluster tier: {line}", flush=True)
+    try:
+        provide()  # inside there is no network to get a guest's kernel from
+    except GuestUnavailableError as reason:
+        print(f"cluster tier: test_guest.py does not run, {reason}", flush=True)
     images, sizes = assemble()
     for line in sizes.splitlines():
         print(f"cluster tier: {line}", flush=True)

@@ -67,7 +67,7 @@ class GuestNode:
         self._start_runtime()
         self._start(
             "kubelet",
-            find("kubelet"),
+            find("kubelet", self._plane.version),
             f"--config={self._folder}/kubelet.yaml",
             f"--kubeconfig={self._kubelet_user}",
             f"--hostname-override={NAME}",

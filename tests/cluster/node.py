@@ -97,7 +97,7 @@ class Worker:
         path = self._folder / "kubelet.yaml"
         path.write_text(yaml.safe_dump(config))
         command: list[str | Path] = [
-            find("kubelet"),
+            find("kubelet", self._plane.version),
             f"--config={path}",
             f"--kubeconfig={user}",
             f"--hostname-override={self.name}",
