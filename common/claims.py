@@ -22,6 +22,7 @@ from common.locks import FileLock
 
 LOCK_FILE = "claims.lock"
 MAX_BYTES = 1024 * 1024  # of a record or spec that is read; 32 results, the API's limit, make some 10 KiB
+WHEN_BACK = "it is prepared when the device is back"  # by the kubelet, which asks again until it is
 NO_BOOT = "none"  # the folder's name where the tree tells no boot id (a played machine)
 _RECORD, _ASIDE = ".json", ".broken"
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

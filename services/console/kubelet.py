@@ -9,6 +9,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the library would write its o
 
 import grpc  # reads the variable when it is imported
 
+from common.claims import WHEN_BACK
 from common.errors import MachineError, RequestError
 from common.settings import Settings
 from services.plugin.api import (
@@ -59,8 +60,13 @@ def _call(settings: Settings, method: str, request: Any, claim: Claim) -> Any:
     if claim.uid not in answer.claims:
         raise MachineError("the plugin's answer leaves this claim out: please report it")
     if answer.claims[claim.uid].error:
-        raise RequestError(answer.claims[claim.uid].error)
+        raise RequestError(for_people(answer.claims[claim.uid].error))
     return answer.claims[claim.uid]
+
+
+def for_people(error: str) -> str:
+    """The plugin's sentence for somebody at a terminal: what a kubelet tries again by itself, they must."""
+    return error.replace(WHEN_BACK, "plug it in, and claim it again")
 
 
 def _endpoint(settings: Settings) -> str:

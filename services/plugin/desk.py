@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from common.cdi import Specs
-from common.claims import Entry, Record, Result, Store, is_uid
+from common.claims import WHEN_BACK, Entry, Record, Result, Store, is_uid
 from common.errors import MachineError, RequestError
 from common.hardware.tree import TreeError
 from common.inventory import SCHEMA, Device
@@ -121,9 +121,7 @@ class Desk:
 
     def _result(self, one: Wanted, device: Device | None, held: list[Holding], seen: Seen) -> Result:
         if device is None:
-            raise MachineError(
-                f"this machine has no device {one.device} now; it is prepared when the device is back"
-            )
+            raise MachineError(f"this machine has no device {one.device} now; {WHEN_BACK}")
         place = (device.bus, device.address)
         standing = seen.get(place) or self._slots.inspect(*place)
         if isinstance(standing, TreeError):

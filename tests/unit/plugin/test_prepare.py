@@ -10,6 +10,7 @@ import pytest
 
 from common.claims import Result
 from common.errors import LikenError, MachineError
+from services.console.kubelet import for_people
 from services.plugin.calls import CallTime, ClaimName
 from services.plugin.desk import Prepared
 from tests.builders import BOOT_ID
@@ -121,6 +122,16 @@ def test_an_allocation_that_gives_us_nothing_is_refused_in_words(
     claim = bench.claim()
     bench.cluster.claims[claim.namespace, claim.name]["status"] = status
     assert words in refusal(bench, claim)
+
+
+def test_a_device_that_is_unplugged_is_the_kubelets_to_wait_for_and_a_persons_to_claim_again(
+    bench: Bench,
+) -> None:
+    adapter(bench.machine)
+    claim = bench.claim("usb-9-9")
+    told = refusal(bench, claim)
+    assert told == "this machine has no device usb-9-9 now; it is prepared when the device is back"
+    assert for_people(told) == "this machine has no device usb-9-9 now; plug it in, and claim it again"
 
 
 def test_a_claim_that_was_replaced_is_refused(bench: Bench) -> None:
