@@ -51,28 +51,35 @@ class Machine(msgspec.Struct, frozen=True):
     release: frozenset[str] = msgspec.field(default_factory=frozenset)
 
 
-def load_machine(path: Path) -> Machine:
+def load_machine(path: Path, where: str = "") -> Machine:
     """The machine file at `path`; a missing one declares nothing.
 
-    Raises RequestError that names file and place for anything it does not understand.
+    Raises RequestError that names file and place for anything it does not understand. `where`: what people
+    know the file by, when `path` is a copy of theirs.
     """
+    where = where or str(path)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return Machine()
     except OSError as error:
-        raise RequestError(f"cannot read the machine file {path}: {error.strerror}") from error
-    return parse_machine(content, str(path))
+        raise RequestError(f"cannot read the machine file {where}: {error.strerror}") from error
+    return parse_machine(content, where)
 
 
-def machine_of(tree: Tree) -> Machine:
+def machine_of(tree: Tree, where: str = FILE) -> Machine:
     """The machine file inside a tree (`etc/liken/machine.yaml`): a recording may carry its own."""
     try:
         content = tree.read(FILE)
     except TreeError as error:
         raise RequestError(str(error)) from error
-    return parse_machine(content, FILE) if content is not None else Machine()
+    return parse_machine(content, where) if content is not None else Machine()
+
+
+def file_of(source: Path) -> str:
+    """What people know the machine file of `source` by, a folder or a recording."""
+    return str(source / FILE) if source.is_dir() else f"{FILE} in {source}"
 
 
 def parse_machine(content: bytes, where: str) -> Machine:

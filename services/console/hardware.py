@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from common.hardware.machine import Machine, load_machine, machine_of
+from common.hardware.machine import Machine, file_of, load_machine, machine_of
 from common.hardware.tree import Tree, open_tree
 from common.hardware.walk import walk
 from common.inventory import Device, Inventory
@@ -40,7 +40,8 @@ def opened(root: Path | None, folder: Path | None = None) -> Iterator[Opened]:
             yield Opened(tree, load_machine(settings.machine), settings)
         return
     with open_tree(root) as tree:
-        declared = load_machine(settings.machine) if "LIKEN_MACHINE" in environ else machine_of(tree)
+        own = "LIKEN_MACHINE" not in environ
+        declared = machine_of(tree, file_of(root)) if own else load_machine(settings.machine)
         yield Opened(tree, declared, settings)
 
 

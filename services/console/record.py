@@ -4,7 +4,7 @@ from pathlib import Path
 
 from common.errors import RequestError
 from common.files import write_atomically
-from common.hardware.machine import FILE, load_machine, machine_of
+from common.hardware.machine import FILE, file_of, load_machine, machine_of
 from common.hardware.record import FORMATS, record
 from common.hardware.tree import open_tree
 from common.settings import read_settings
@@ -20,7 +20,7 @@ def run(file: Path, root: Path | None) -> None:
     here = root is None or root == Path("/")
     places = (settings.host_proc, settings.host_modules) if here else ()
     with open_tree(settings.root if root is None else root, *places) as tree:
-        machine = load_machine(settings.machine) if here else machine_of(tree)
+        machine = load_machine(settings.machine) if root is None or here else machine_of(tree, file_of(root))
         declared = settings.machine.read_bytes() if here and settings.machine.exists() else tree.read(FILE)
         content = record(tree, machine, declared or b"").pack(suffix)
     write_atomically(file, content)

@@ -30,7 +30,7 @@ def run(folder: Path | None, root: Path | None, environ: Mapping[str, str] = os.
         if root is not None and root != Path("/"):
             say(f"lays out {root} in {state.machine}")
             lay_out(root, state.machine)
-        _check_machine_file(settings["watcher"])
+        _check_machine_file(settings["watcher"], state, root)
         told = environment(state, root, environ)
         kept = {name: value for name, value in told.items() if name.startswith(_INHERITED)}
         state.write(Up(SCHEMA, kept, str(root.resolve()) if root else ""))
@@ -99,10 +99,11 @@ def check_port(service: Service, address: str) -> None:
         ) from error
 
 
-def _check_machine_file(settings: Settings) -> None:
-    from common.hardware.machine import load_machine
+def _check_machine_file(settings: Settings, state: State, root: Path | None) -> None:
+    from common.hardware.machine import FILE, file_of, load_machine
 
-    load_machine(settings.machine)
+    copied = root is not None and settings.machine == state.machine / FILE
+    load_machine(settings.machine, file_of(root) if root is not None and copied else "")
 
 
 def configuration() -> Path:

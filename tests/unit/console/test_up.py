@@ -2,14 +2,18 @@
 
 import os
 import socket
+import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from common.errors import MachineError, RequestError
 from common.settings import read_settings
+from services.console.hardware import opened
 from services.console.state import MAX_SOCKET_PATH, SCHEMA, State, Up
-from services.console.up import check_port, configuration, environment, metrics_addresses
+from services.console.up import check_port, configuration, environment, metrics_addresses, run
+from tests.builders import MachineBuilder
 
 
 def test_one_address_gives_each_service_a_port_of_its_own() -> None:
@@ -59,6 +63,28 @@ def test_a_played_machine_never_writes_to_this_machines_bus(tmp_path: Path) -> N
 
 def test_the_root_of_this_machine_is_not_played(tmp_path: Path) -> None:
     assert not read_settings(None, environment(State(tmp_path), Path("/"), {})).played
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_wrong_machine_file_of_a_played_machine_is_named_where_it_was_given(
+    packed: bool, tmp_path: Path
+) -> None:
+    machine = MachineBuilder(tmp_path / "given")
+    machine.write("etc/liken/machine.yaml", "spec: {serio: 7}\n")
+    root, named = machine.root, f"{machine.root}/etc/liken/machine.yaml: spec.serio"
+    if packed:
+        root = tmp_path / "given.tar"
+        named = f"etc/liken/machine.yaml in {root}: spec.serio"
+        with tarfile.open(root, "w") as archive:
+            archive.add(machine.root, ".")
+    told = {"METRICS_ADDR": "", "NODE_NAME": "n1"}
+    short = tempfile.TemporaryDirectory(prefix="liken-")  # sockets could not lie in the usual one
+    with short as state, pytest.raises(RequestError) as error:
+        run(Path(state), root, told)
+    assert str(error.value).startswith(named)
+    with pytest.raises(RequestError) as error, opened(root):
+        raise AssertionError("a wrong machine file was taken")
+    assert str(error.value).startswith(named)
 
 
 def test_the_usual_state_folder_is_below_the_xdg_state_home() -> None:
