@@ -10,6 +10,7 @@ from common.errors import MachineError, RequestError
 
 KUBELET_LIMIT_S = 45.0  # kubernetes pkg/kubelet/cm/dra/plugin: the call counts as failed after this
 _RESERVE_S = 1.0  # left of a call's time for the answer to be written and sent
+TIME_OVER = "the time of the kubelet's call was over; its next call goes on from here"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -37,7 +38,9 @@ class CallTime:
     def __init__(self, seconds: float | None) -> None:
         """`seconds` is what gRPC says is left; None: no limit was sent, then the kubelet's own counts."""
         limit = KUBELET_LIMIT_S if seconds is None else min(seconds, KUBELET_LIMIT_S)
-        self._deadline = time.monotonic() + max(limit - _RESERVE_S, limit / 2)
+        reserve_s = min(_RESERVE_S, limit / 2)
+        self._deadline = time.monotonic() + limit - reserve_s
+        self._answer_at = self._deadline + reserve_s / 2
         self.cancelled = threading.Event()
 
     def left_s(self) -> float:
@@ -46,5 +49,9 @@ class CallTime:
         if self.cancelled.is_set():
             raise MachineError("the kubelet's call was cancelled; its next call goes on from here")
         if left <= 0:
-            raise MachineError("the time of the kubelet's call was over; its next call goes on from here")
+            raise MachineError(TIME_OVER)
         return left
+
+    def answer_in_s(self) -> float:
+        """Seconds until the answer has to go out, whatever is done by then."""
+        return max(self._answer_at - time.monotonic(), 0.0)

@@ -14,7 +14,7 @@ from common.errors import LikenError, RequestError
 from common.logs import claim_log
 from services.plugin.api import dra_v1_pb2 as api
 from services.plugin.api import dra_v1_pb2_grpc
-from services.plugin.calls import CallTime, ClaimName
+from services.plugin.calls import TIME_OVER, CallTime, ClaimName
 from services.plugin.desk import Desk, Prepared
 from services.plugin.metrics import PluginMetrics
 from services.plugin.pool import Pool
@@ -68,27 +68,51 @@ class DraPlugin(dra_v1_pb2_grpc.DRAPluginServicer):
         pool: Pool,
         work: Callable[[ClaimName, CallTime], tuple[T | None, str]],
     ) -> list[tuple[str, T | None, str]]:
-        """Do `work` for every claim of the call, each UID once; give UID, result and error of each."""
+        """Do `work` for every claim of the call, each UID once; give UID, result and error of each.
+
+        What is not done when the call's time ends (an API server that hangs keeps all threads) gets its error
+        then: an answer that comes later is an answer for none of the claims.
+        """
         call = CallTime(context.time_remaining())
         asked = {claim.uid: ClaimName(claim.namespace, claim.name, claim.uid) for claim in claims}
         running = [
             asyncio.wrap_future(pool.submit(functools.partial(work, claim, call))) for claim in asked.values()
         ]
         try:
-            done = await asyncio.gather(*running)
-        except asyncio.CancelledError:
-            call.cancelled.set()  # who waits for the lock stops; what was written stays for the retry
-            raise
-        self._changed()
-        return [(uid, result, error) for uid, (result, error) in zip(asked, done, strict=True)]
+            if running:
+                await asyncio.wait(running, timeout=call.answer_in_s())
+        finally:
+            for future in running:
+                if not future.done():
+                    call.cancelled.set()  # who waits for the lock stops; what is written stays for the retry
+                    future.cancel()  # one that waits for a thread never begins
+            self._changed()
+        return [
+            (uid, *_outcome(claim, future))
+            for (uid, claim), future in zip(asked.items(), running, strict=True)
+        ]
 
     def _prepare(self, asked: ClaimName, call: CallTime) -> tuple[tuple[Prepared, ...] | None, str]:
-        return _guarded("prepare", self._metrics.prepare, asked, lambda: self._desk.prepare(asked, call))
+        done = _guarded("prepare", self._metrics.prepare, asked, lambda: self._desk.prepare(asked, call))
+        return self._told(done, call)
 
     def _unprepare(self, asked: ClaimName, call: CallTime) -> tuple[None, str]:
-        return _guarded(
+        done = _guarded(
             "unprepare", self._metrics.unprepare, asked, lambda: self._desk.unprepare(asked, call)
         )
+        return self._told(done, call)
+
+    def _told(self, done: T, call: CallTime) -> T:
+        if call.cancelled.is_set():
+            self._changed()  # nobody waits any more who would tell it
+        return done
+
+
+def _outcome(asked: ClaimName, future: "asyncio.Future[tuple[T | None, str]]") -> tuple[T | None, str]:
+    if future.done() and not future.cancelled():
+        return future.result()
+    claim_log(log, *asked).warning("no answer in time: %s", TIME_OVER)
+    return None, TIME_OVER
 
 
 def _guarded(word: str, seconds: Histogram, asked: ClaimName, work: Callable[[], T]) -> tuple[T | None, str]:
