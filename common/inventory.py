@@ -64,7 +64,8 @@ class Unclaimed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What is known of the disks the machine itself needs, and why not, when it is not."""
+    """What is known of the disks the machine itself needs. `reason`, for people: why it is not known, or
+    which declared roles no disk goes by."""
 
     storage: StorageState
     reason: str = ""

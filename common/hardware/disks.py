@@ -1,7 +1,7 @@
 """Which disk nodes of one piece of hardware must not be offered, given the facts of the machine."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from common.hardware.model import Hardware, Node
 from common.hardware.names import device_name
@@ -12,6 +12,7 @@ from common.hardware.tree import Tree
 UNDECLARED = "not declared spare"
 BLOCKLESS = "its disk has no block device now that spec.storage.roles could name"
 UNKNOWN = "it cannot be told whether the machine uses it"
+_ROLES_TOLD, _ROLE_LENGTH = 5, 64  # of roles without a disk: how many, and letters of each
 
 # Peripheral device types that are disks (SPC-4, table of types), as the kernel states them in a SCSI device's
 # uevent: direct access, optical memory, simplified, zoned. One that states none may be a disk.
@@ -102,15 +103,33 @@ def _declared(facts: StorageFacts, hardware: Hardware, nodes: Iterable[Node]) ->
     A role names the owner's address or the device it would publish, any of its nodes, or a partition of one
     of its disks, there now or not. Capitals do not matter: lspci and /sys write addresses differently.
     """
+    words = role_words(hardware, nodes)
+    role = next((role for role in sorted(facts.roles or ()) if is_named(role, words)), "")
+    return f"spec.storage.roles names {role}: the machine needs it" if role else ""
+
+
+def role_words(hardware: Hardware, nodes: Iterable[Node]) -> set[str]:
+    """What a role may call hardware with these nodes, in small letters."""
     words = {hardware.address, device_name(hardware.bus, hardware.address)}
     words.add(hardware.address.partition(":")[0] if hardware.bus == "usb" else "")
     words.update(node.devname for node in nodes)
     words.update(node.directory.rpartition("/")[2] for node in nodes)
-    words = {word.lower() for word in words}
-    for role in sorted(facts.roles or ()):
-        if role.lower() in words or _PARTITION.sub("", role.lower()) in words:
-            return f"spec.storage.roles names {role}: the machine needs it"
-    return ""
+    return {word.lower() for word in words}
+
+
+def is_named(role: str, words: Collection[str]) -> bool:
+    """Whether `role` is one of these words, or a partition of a disk called so."""
+    return role.lower() in words or _PARTITION.sub("", role.lower()) in words
+
+
+def idle_roles(roles: Sequence[str]) -> str:
+    """What to tell of roles that no disk of this machine goes by now."""
+    told = ", ".join(role[:_ROLE_LENGTH] for role in roles[:_ROLES_TOLD])
+    more = f" and {len(roles) - _ROLES_TOLD} more" if len(roles) > _ROLES_TOLD else ""
+    return (
+        f"spec.storage.roles names {told}{more}, and no disk that could be offered goes by that name now:"
+        " it keeps nothing back; correct the machine file, unless the disk is to come"
+    )
 
 
 def _undeclared(tree: Tree, facts: StorageFacts, hardware: Hardware, node: Node) -> str:

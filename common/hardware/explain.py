@@ -5,6 +5,7 @@ Decides nothing: what is published and withheld is taken from an Inventory and f
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from common.hardware.explain_disks import disk_words
 from common.hardware.held import RELEASABLE
 from common.hardware.model import PLUMBING, Hardware, Offer
 from common.hardware.modules import kernel_modules
+from common.hardware.policy import DISK_KINDS
 from common.hardware.survey import Survey
 from common.hardware.tree import Tree, TreeError
 from common.inventory import Device, Inventory, Unclaimed, Withheld
@@ -64,6 +66,7 @@ class Facts:
         }
         self.usb: dict[str, UsbDevice] = {device.address: device for device in survey.usb}
         self.knows_modules = _knows_modules(tree)
+        self.idle_roles = inventory.facts.reason if inventory.facts.storage == "roles" else ""
 
     def answers(self) -> list[Answer]:
         """One answer for each PCI function, USB device and interface, and board device, sorted."""
@@ -75,6 +78,11 @@ class Facts:
         ]
         found += [_broken(hardware, error) for hardware, error in self.survey.broken]
         return sorted(found, key=lambda answer: _order(answer.hardware))
+
+    def role_advice(self, devices: Iterable[Device]) -> tuple[str, ...]:
+        """What somebody has to know who sees a disk offered: a role that was to keep one keeps none."""
+        disks = any(DISK_KINDS.intersection(device.kinds) for device in devices)
+        return (self.idle_roles,) if disks and self.idle_roles else ()
 
 
 def _knows_modules(tree: Tree) -> bool:
@@ -154,6 +162,7 @@ def explain_device(facts: Facts, device: Device) -> Answer:
         name=_spoken(device),
         devices=(device.name,),
         nodes=paths_of([device]),
+        advice=facts.role_advice([device]),
     )
 
 
@@ -200,6 +209,7 @@ def _published(facts: Facts, finding: Finding) -> Answer:
         name=_spoken(devices[0]),
         devices=tuple(device.name for device in devices),
         nodes=paths_of(devices),
+        advice=facts.role_advice(devices),
     )
 
 

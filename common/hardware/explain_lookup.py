@@ -24,8 +24,15 @@ class Lookup:
         self.nodes = Nodes(facts)
 
     def everything(self) -> list[Answer]:
-        """All hardware, then all nodes, each once."""
-        return [*self.facts.answers(), *self.nodes.answers()]
+        """All hardware, then all nodes, each once; first, roles that no disk goes by."""
+        return [*self.roles(), *self.facts.answers(), *self.nodes.answers()]
+
+    def roles(self, what: str = "") -> list[Answer]:
+        """The answer for roles that no disk goes by: for `what`, when it is a role, or for them all."""
+        why = self.facts.idle_roles
+        if not why or (what and what not in (self.facts.survey.facts.roles or ())):
+            return []
+        return [Answer(what or "spec.storage.roles", "ignored", "role", why)]
 
     def find(self, what: str) -> list[Answer]:
         """The answers for `what`. Raises RequestError when nothing is called so."""

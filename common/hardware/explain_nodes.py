@@ -121,6 +121,7 @@ class Nodes:
             driver=finding.hardware.driver if finding is not None else "",
             devices=tuple(device.name for device in devices),
             nodes=paths_of(own or devices),
+            advice=self._facts.role_advice(own),
         )
 
     def _kept(self, entry: Withheld) -> Answer:

@@ -6,9 +6,11 @@ from functools import partial
 import msgspec
 
 from common.hardware.discovery import Ownership, UsbDevice, board_devices, functions, usb_devices
+from common.hardware.disks import idle_roles, is_named, role_words
 from common.hardware.examine import Examiner, Finding, is_line, wanted_serials
 from common.hardware.machine import Machine
 from common.hardware.model import Hardware
+from common.hardware.policy import DISK_KINDS
 from common.hardware.storage import StorageFacts
 from common.hardware.strings import DirectReader, StringReader
 from common.hardware.tree import ExhaustedError, Tree, TreeError
@@ -83,8 +85,26 @@ def survey(tree: Tree, machine: Machine, is_declared: Callable[[UsbDevice], bool
         done.take(hardware, partial(examiner.board, hardware))
     if done.broken and not done.findings:
         raise TreeError(done.broken[0][1])
+    facts = _with_idle_roles(examiner, done)
     findings = sorted(done.findings, key=lambda found: (found.hardware.bus, found.hardware.address))
-    return Survey(examiner.facts, tuple(findings), tuple(devices), tuple(done.broken), examiner.ownership)
+    return Survey(facts, tuple(findings), tuple(devices), tuple(done.broken), examiner.ownership)
+
+
+def _with_idle_roles(examiner: Examiner, done: _Pass) -> StorageFacts:
+    """The storage facts; their reason names the roles that no disk is called by now.
+
+    Such a role may be for a disk that comes later, or a slip that gives the disk away which it was to keep.
+    Nothing is told of it while some hardware cannot be read: that may be what it names.
+    """
+    facts = examiner.facts
+    if not facts.roles or facts.state == "unknown" or done.broken:
+        return facts
+    words = {node.devname.lower() for node in examiner.multipath.unmapped}
+    for found in done.findings:
+        if any(node.nature in DISK_KINDS for node in found.delivery.nodes):
+            words |= role_words(found.hardware, found.delivery.nodes)
+    idle = sorted(role for role in facts.roles if not is_named(role, words))
+    return msgspec.structs.replace(facts, reason=idle_roles(idle)) if idle else facts
 
 
 def _take_usb(done: _Pass, examiner: Examiner, device: UsbDevice, line: bool) -> None:

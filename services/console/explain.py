@@ -42,7 +42,7 @@ def explain(what: str | None, root: Path | None, state: Path | None, output: For
 
 
 def _find(lookup: Lookup, machine: Opened, what: str, root: Path | None) -> list[Answer]:
-    """Hardware first; then a claim; then the name of a device that is not published just now."""
+    """Hardware first; then a claim; then a device that is not published just now, or a role."""
     try:
         return lookup.find(what)
     except RequestError as unknown:
@@ -50,7 +50,7 @@ def _find(lookup: Lookup, machine: Opened, what: str, root: Path | None) -> list
             answers = explain_claim(what, machine, lookup) if root is None else []
         except LikenError as error:
             raise RequestError(f"{unknown}; the claims cannot be read: {error}") from error
-        answers = answers or lookup.unpublished(what)
+        answers = answers or lookup.unpublished(what) or lookup.roles(what)
         if not answers:
             raise
         return answers

@@ -53,8 +53,11 @@ def troubles(running: list[Process], heard: Heard, settings: Settings) -> list[s
         found.append("the reconciler says nothing: look at its log")
     if heard.inventory:
         found += _left_out(heard.inventory, settings)
-        if heard.inventory.facts.storage == "unknown":
-            found.append(f"no disk is offered, as the mount table is unknown: {heard.inventory.facts.reason}")
+        facts = heard.inventory.facts
+        if facts.storage == "unknown":
+            found.append(f"no disk is offered, as the mount table is unknown: {facts.reason}")
+        elif facts.reason:
+            found.append(facts.reason)
     for claim in heard.claims:
         for device in claim.devices:
             if device.state != "present":

@@ -127,6 +127,14 @@ class Watch:
         self._publish(InventoryMessage(SCHEMA, error=str(error), stirred=stirred))
 
     def _tell(self, inventory: Inventory, took_s: float) -> None:
+        reason = inventory.facts.reason
+        if reason != (self._last.facts.reason if self._last else ""):
+            log.log(
+                logging.WARNING if reason else logging.INFO,
+                "storage %s: %s",
+                inventory.facts.storage,
+                reason or "all is well again",
+            )
         before = {device.name: device for device in self._last.devices} if self._last else {}
         after = {device.name: device for device in inventory.devices}
         told = [*_changes(before, after)] if self._last else []

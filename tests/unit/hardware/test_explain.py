@@ -148,3 +148,19 @@ def test_a_usb_device_without_interfaces_says_so_by_address_and_by_name(
     (answer,) = found.unpublished(what) if what == "usb-1-5" else found.find(what)
     assert (answer.rule, answer.hardware) == ("unconfigured", "usb 1-5")
     assert "1-5 has no interfaces at the moment" in answer.why
+
+
+@pytest.mark.parametrize("what", ["pci-0000-00-17-0", "0000:00:17.0", "/dev/sda"])
+def test_a_disk_that_is_offered_says_which_role_no_disk_goes_by(machine: MachineBuilder, what: str) -> None:
+    machine.scsi_disk(machine.pci("0000:00:17.0", driver="ahci", pci_class="010601"), "sda")
+    slip, right = Machine(roles=frozenset({"sdq"})), Machine(roles=frozenset())
+    assert "spec.storage.roles names sdq" in ask(machine, what, slip).advice[0]
+    assert ask(machine, what, right).advice == ()
+
+
+def test_everything_begins_with_the_roles_that_no_disk_goes_by(machine: MachineBuilder) -> None:
+    machine.drm(machine.pci("0000:00:02.0", driver="i915"), card=0, render=128)
+    given = lookup(machine, Machine(roles=frozenset({"sdq"})))
+    (said,) = given.roles("sdq")
+    assert (given.everything()[0].why, said.subject, given.roles("sdb")) == (said.why, "sdq", [])
+    assert [answer for answer in given.everything()[1:] if "sdq" in " ".join(answer.advice)] == []

@@ -303,3 +303,34 @@ def test_a_disk_without_a_readable_number_is_not_offered(machine: MachineBuilder
     disk = stick(machine)
     machine.write(f"{disk}/dev", "")
     assert offered(machine) == {}
+
+
+def reason(machine: MachineBuilder, *roles: str) -> str:
+    return inventory(machine, Machine(roles=frozenset(roles))).facts.reason
+
+
+def test_a_role_that_no_disk_goes_by_is_told_and_is_no_error(machine: MachineBuilder) -> None:
+    internal(machine, "sda1")
+    machine.tty(machine.interface(machine.usb("1-2"), 0, driver="ftdi_sio"), "ttyUSB0")
+    told = reason(machine, "sda", "sdq", "1-2", "ttyUSB0")
+    assert told.startswith("spec.storage.roles names 1-2, sdq, ttyUSB0, and no disk")
+    assert offered(machine, Machine(roles=frozenset({"sdq"})))["pci-0000-00-17-0"]
+    assert "sdf, sdg and 2 more, and" in reason(machine, *(f"sd{letter}" for letter in "cdefghi"))
+
+
+@pytest.mark.parametrize("role", ["sda", "/dev/sda1", "SDA7", "sg0", "0000:00:17.0", "pci-0000-00-17-0"])
+def test_a_role_that_a_disk_goes_by_is_not_told(machine: MachineBuilder, role: str) -> None:
+    internal(machine, "sda1")
+    assert reason(machine, role.removeprefix("/dev/")) == ""
+
+
+def test_a_role_of_a_disk_that_comes_later_is_told_until_it_is_there(machine: MachineBuilder) -> None:
+    internal(machine)
+    assert "names sdb" in reason(machine, "sdb")
+    stick(machine)
+    assert reason(machine, "sdb") == ""
+
+
+def test_nothing_is_told_of_roles_while_no_disk_is_known(machine: MachineBuilder) -> None:
+    machine.path("proc/1/mountinfo").unlink()
+    assert "mountinfo" in reason(machine, "sdq")

@@ -1,9 +1,13 @@
 """The watcher's loop on a clock of its own: what it sends, when it walks again, what it measures."""
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
+import msgspec
+import pytest
 from prometheus_client import CollectorRegistry
 
 from common.errors import MachineError
@@ -126,6 +130,21 @@ def test_the_inventory_is_whole_again_after_an_error_and_knows_what_was_before()
     assert rig.given == [None, EMPTY, EMPTY]
     assert [message.error for message in rig.sent] == ["", "/sys cannot be read", ""]
     assert rig.value("liken_walk_failed") == 0
+
+
+def test_what_is_to_say_of_storage_is_logged_once_per_change(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    caplog.set_level(logging.INFO)
+    for reason in ("", "no disk goes by sdq", "no disk goes by sdq", "", ""):
+        rig.result = partial(msgspec.structs.replace, EMPTY, facts=Facts("roles", reason))
+        rig.watch.walk_once(0.0)
+    told = [
+        (each.levelname, each.getMessage()) for each in caplog.records if "storage roles:" in each.message
+    ]
+    assert told == [
+        ("WARNING", "storage roles: no disk goes by sdq"),
+        ("INFO", "storage roles: all is well again"),
+    ]
 
 
 def test_metrics_count_devices_by_class_and_unclaimed_hardware_by_bus() -> None:
