@@ -7,6 +7,7 @@ its boot: USB bus numbers move at a reboot, and the kubelet prepares again.
 import contextlib
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -63,11 +64,12 @@ class Entry(NamedTuple):
     """What the store holds for one claim. Only a readable entry has its record.
 
     A "newer" one was written by a later version of liken and is left alone; a "broken" one does not parse;
-    one set "aside" did not parse earlier. All of them hold the devices that their spec names.
+    one set "aside" did not parse earlier; an "unreadable" one the disk does not give now: it is left alone
+    too. All of them hold the devices that their spec names.
     """
 
     uid: str
-    form: Literal["readable", "newer", "broken", "aside"]
+    form: Literal["readable", "newer", "broken", "aside", "unreadable"]
     record: Record | None = None
 
 
@@ -82,6 +84,11 @@ _RECORDS = msgspec.json.Decoder(Record)
 def is_uid(text: str) -> bool:
     """Whether `text` is a UUID as Kubernetes writes it, the only thing that may become a file's name."""
     return _UID.fullmatch(text) is not None
+
+
+def is_device_name(text: str) -> bool:
+    """Whether `text` can be the name of a published device: it becomes a part of paths."""
+    return _DEVICE.fullmatch(text) is not None
 
 
 class Store:
@@ -112,20 +119,22 @@ class Store:
             ) from error
 
     def read(self, uid: str) -> Entry | None:
-        """The entry of one claim, None when there is none. Raises MachineError when it cannot be read."""
+        """The entry of one claim, None when there is none. Raises MachineError when nobody can tell."""
         path = self._path(uid)
         try:
-            return self._read(uid, path.stat())
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                return self._read(uid, status)
         except FileNotFoundError:
             self._known.pop(uid, None)
-            return Entry(uid, "aside") if self._path(uid, _ASIDE).exists() else None
         except OSError as error:
             raise MachineError(f"cannot read {path}: {error.strerror}") from error
+        return Entry(uid, "aside") if self._path(uid, _ASIDE).is_file() else None
 
     def entries(self) -> list[Entry]:
         """All entries in the order of their UIDs. An entry whose file stays the same is the same object.
 
-        Raises MachineError when the folder or one of its records cannot be read.
+        Raises MachineError when the folder cannot be read.
         """
         found: dict[str, Entry] = {}
         for uid, end, status in self._files():
@@ -136,8 +145,6 @@ class Store:
                     found.setdefault(uid, Entry(uid, "aside"))
             except FileNotFoundError:
                 continue  # removed just now
-            except OSError as error:
-                raise MachineError(f"cannot read {self._path(uid)}: {error.strerror}") from error
         for uid in [uid for uid in list(self._known) if uid not in found]:
             self._known.pop(uid, None)
         return [found[uid] for uid in sorted(found)]
@@ -153,7 +160,9 @@ class Store:
                     uid, dot, end = file.name.partition(".")
                     if f"{dot}{end}" in (_RECORD, _ASIDE) and (uid in self._known or is_uid(uid)):
                         with contextlib.suppress(FileNotFoundError):
-                            yield uid, f"{dot}{end}", file.stat()
+                            status = file.stat()
+                            if stat.S_ISREG(status.st_mode):  # a folder or a pipe is nobody's record
+                                yield uid, f"{dot}{end}", status
         except FileNotFoundError:
             return  # nothing was prepared in this boot
         except OSError as error:
@@ -163,9 +172,14 @@ class Store:
         known = self._known.get(uid)
         if known is not None and known[0] == _signature(status):
             return known[1]
-        with self._path(uid).open("rb") as file:
-            signature = _signature(os.fstat(file.fileno()))
-            entry = _entry(uid, file.read(MAX_BYTES))
+        try:
+            with self._path(uid).open("rb") as file:
+                signature = _signature(os.fstat(file.fileno()))
+                entry = _entry(uid, file.read(MAX_BYTES))
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return Entry(uid, "unreadable")  # one bad record disturbs no other; the next look may succeed
         self._known[uid] = (signature, entry)
         return entry
 
@@ -179,14 +193,18 @@ class Store:
         except MachineError:
             self.make_folders()  # somebody removed it
             write_atomically(path, content)
-        self._path(record.uid, _ASIDE).unlink(missing_ok=True)
+        try:
+            self._path(record.uid, _ASIDE).unlink(missing_ok=True)
+        except OSError as error:
+            raise MachineError(f"cannot remove {self._path(record.uid, _ASIDE)}: {error.strerror}") from error
 
     def remove(self, uid: str) -> None:
         """Remove whatever is kept for a claim. Needs the lock. Raises MachineError."""
         self._known.pop(uid, None)
         try:
             for end in (_ASIDE, _RECORD):
-                self._path(uid, end).unlink(missing_ok=True)
+                with contextlib.suppress(IsADirectoryError):  # nobody's record
+                    self._path(uid, end).unlink(missing_ok=True)
         except OSError as error:
             raise MachineError(f"cannot remove {self._path(uid)}: {error.strerror}") from error
 
@@ -233,11 +251,24 @@ class Store:
 
 
 def sweep(folder: Path, prefix: str) -> int:
-    """Remove the files of `folder` whose name begins with `prefix`; return how many went."""
-    leftovers = [name for name in names_in(folder) if name.startswith(prefix)]
-    for name in leftovers:
-        (folder / name).unlink(missing_ok=True)
-    return len(leftovers)
+    """Remove the files of `folder` whose name begins with `prefix`; return how many went.
+
+    Raises MachineError when one cannot be removed, after all others. A folder of such a name is not ours.
+    """
+    removed, kept = 0, ""
+    for name in names_in(folder):
+        if not name.startswith(prefix):
+            continue
+        try:
+            (folder / name).unlink()
+            removed += 1
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+        except OSError as error:
+            kept = f"cannot remove {folder / name}: {error.strerror}"
+    if kept:
+        raise MachineError(kept)
+    return removed
 
 
 def _uids(names: list[str]) -> list[str]:
@@ -267,7 +298,7 @@ def _is_sound(uid: str, record: Record) -> bool:
         and is_uid(uid)
         and bool(record.results)
         and all(
-            _DEVICE.fullmatch(result.device) and _is_name(result.bus) and _is_name(result.address)
+            is_device_name(result.device) and _is_name(result.bus) and _is_name(result.address)
             for result in record.results
         )
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from common.cdi import Specs
-from common.claims import Entry, Record, Result, Store
+from common.claims import Entry, Record, Result, Store, is_device_name
 from common.hardware.storage import StorageFacts
 from common.hardware.tree import TreeError
 from common.inventory import Device, DeviceNode, PresenceState
@@ -13,6 +13,13 @@ from common.slots import Slots, Standing, usb_device
 Place = tuple[str, str]  # bus, address
 Seen = dict[Place, Standing | TreeError]
 
+_BROKEN = "its record cannot be read, so nobody gets it; delete its pod to be rid of it"
+_UNREADABLE = {
+    "newer": "a newer version of liken prepared it",
+    "unreadable": "the disk does not give its record now; its spec stays as it is",
+    "broken": _BROKEN,
+    "aside": _BROKEN,
+}
 _WORST_FIRST: tuple[PresenceState, ...] = ("withheld", "changed", "absent", "unknown", "present")
 
 
@@ -112,16 +119,17 @@ class Projector:
         """Read the record, look at the hardware now, write the spec if it differs. Needs the lock.
 
         `seen` are slots that the caller has looked at since it has the lock.
-        A record that does not parse is set aside. Raises MachineError when record or spec cannot be read or
-        written; hardware that cannot be read is the state "unknown", and its part of the spec stays.
+        A record that does not parse is set aside, and its spec gives nothing any more. Raises MachineError
+        when record or spec cannot be read or written; hardware that cannot be read is the state "unknown",
+        and its part of the spec stays.
         """
         entry = self._store.read(uid)
         projection, content = self._compare(uid, entry, {} if seen is None else seen, None)
         if projection.wrote == "broken":
             self._store.set_aside(uid)
-        elif projection.wrote == "orphan":
+        if projection.wrote == "orphan":
             self._specs.remove(uid)
-        elif projection.wrote:
+        elif content and projection.wrote:
             self._specs.write(uid, content)
         return projection
 
@@ -142,7 +150,7 @@ class Projector:
         if entry is None:
             return Projection(None, (), "" if before is None else "orphan"), b""
         if entry.record is None:
-            return Projection(entry, self._unreadable(entry), "broken" if entry.form == "broken" else ""), b""
+            return self._compare_unreadable(entry, before)
         states = self.states(entry.record, seen, facts)
         content = self._specs.render(uid, self._nodes(uid, states))
         if content == before:
@@ -171,15 +179,17 @@ class Projector:
             return kept
         return self._specs.withheld(one.device)
 
-    def _unreadable(self, entry: Entry) -> tuple[DeviceState, ...]:
-        reason = (
-            "a newer version of liken prepared it"
-            if entry.form == "newer"
-            else "its record cannot be read and was set aside; delete its pod to be rid of it"
-        )
-        return tuple(
-            DeviceState("", device, "unknown", reason) for device in sorted(self._specs.nodes(entry.uid))
-        )
+    def _compare_unreadable(self, entry: Entry, before: bytes | None) -> tuple[Projection, bytes]:
+        """A record that does not parse tells nobody whose nodes the spec names, and the kernel gives their
+        numbers to others: its devices keep their names, which hold the hardware, and lose their nodes.
+        """
+        names = sorted(name for name in self._specs.nodes(entry.uid) if is_device_name(name))
+        states = tuple(DeviceState("", name, "unknown", _UNREADABLE[entry.form]) for name in names)
+        content = before or b""
+        if entry.form in ("broken", "aside") and names:
+            content = self._specs.render(entry.uid, {name: self._specs.withheld(name) for name in names})
+        wrong = entry.form == "broken" or content != (before or b"")
+        return Projection(entry, states, "broken" if wrong else ""), content
 
 
 def _worst(states: tuple[DeviceState, ...]) -> str:

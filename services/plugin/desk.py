@@ -108,6 +108,10 @@ class Desk:
         entry = self._store.read(uid)
         if entry is not None and entry.form == "newer":
             raise MachineError("a newer version of liken prepared this claim; that version has to answer")
+        if entry is not None and entry.form == "unreadable":
+            raise MachineError(
+                "the disk does not give the record of this claim now; its kernel log says more"
+            )
         return entry.record if entry is not None else None
 
     def _promise(

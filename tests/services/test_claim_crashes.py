@@ -18,7 +18,8 @@ NOTHING: tuple[dict[str, str], dict[str, list[str]]] = ({}, {})
 PREPARED = ({UID: "readable"}, RIGHT)
 UNPLUGGED = ({UID: "readable"}, SAFE)
 BROKEN = ({UID: "broken"}, RIGHT)
-ASIDE = ({UID: "aside"}, RIGHT)
+ASIDE = ({UID: "aside"}, {name: [f"/dev/liken.sh/withheld/{name}"] for name in RIGHT})
+ASIDE_WITH_NODES = ({UID: "aside"}, RIGHT)
 RECORD_ONLY: tuple[dict[str, str], dict[str, list[str]]] = ({UID: "readable"}, {})
 BROKEN_WITHOUT_SPEC: tuple[dict[str, str], dict[str, list[str]]] = ({UID: "broken"}, {})
 SPEC_ONLY: tuple[dict[str, str], dict[str, list[str]]] = ({}, RIGHT)
@@ -36,7 +37,7 @@ EXPECTED: dict[str, tuple[list[Any], list[Any], list[Any]]] = {
     ),
     "make a spec safe": ([PREPARED, UNPLUGGED], [UNPLUGGED], [UNPLUGGED]),
     "make a spec that vanished": ([RECORD_ONLY, PREPARED], [PREPARED], [PREPARED]),
-    "set a record aside": ([BROKEN, ASIDE], [ASIDE], [ASIDE]),
+    "set a record aside": ([BROKEN, ASIDE_WITH_NODES, ASIDE], [ASIDE], [ASIDE]),
     "remove an orphan": ([SPEC_ONLY, NOTHING], [NOTHING], [NOTHING]),
 }
 

@@ -137,6 +137,14 @@ def test_a_folder_that_cannot_be_read_is_no_empty_folder(store: Store, tmp_path:
         store.uids()
 
 
+def test_a_sweep_goes_on_past_what_it_cannot_remove_and_leaves_folders(store: Store, tmp_path: Path) -> None:
+    folder = file_of(tmp_path).parent
+    (folder / ".liken-a").mkdir()
+    (folder / ".liken-b").write_text("")
+    assert store.sweep() == 1
+    assert [path.name for path in folder.iterdir()] == [".liken-a"]
+
+
 def test_only_other_boots_are_removed(store: Store, tmp_path: Path) -> None:
     """D3: leftovers of an earlier boot block nobody."""
     store.write(record(UID, TTY))

@@ -1,13 +1,17 @@
 """Passes of the reconciler, and when they are due."""
 
+import errno
+import os
 import resource
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.claims import Result
+from common.errors import LikenError, MachineError
 from common.hardware.storage import StorageFacts
 from services.reconciler.passes import Reconciler
 from services.reconciler.schedule import ALONE_S, SILENCE_S, Schedule
@@ -96,13 +100,84 @@ def test_a_broken_record_is_set_aside_once_and_disturbs_no_other(bench: Bench) -
     adapter(bench.machine, "1-4", "ttyUSB1")
     broken, whole = bench.take(ADAPTER), bench.take("usb-1-4-1-0")
     (bench.plugin_dir / "claims" / BOOT_ID / f"{broken.uid}.json").write_bytes(b'{"schema": 1, "na')
-    spec = bench.specs.path(broken.uid).read_bytes()
     bench.machine.remove(f"{first.rpartition('/')[0]}/1-4")
     assert bench.reconcile() == {ADAPTER: "unknown", "usb-1-4-1-0": "absent"}
-    assert bench.specs.path(broken.uid).read_bytes() == spec
+    assert bench.paths(broken) == {ADAPTER: [f"/dev/liken.sh/withheld/{ADAPTER}"]}
     assert bench.reconcile() == {ADAPTER: "unknown", "usb-1-4-1-0": "absent"}
     assert rewrites(bench) == {"broken": 1, "absent": 1}
     assert bench.paths(whole) == {"usb-1-4-1-0": ["/dev/liken.sh/absent/usb-1-4-1-0"]}
+
+
+def test_a_record_set_aside_never_gives_the_node_of_another_device(bench: Bench) -> None:
+    """The kernel gives ttyUSB0 to the next adapter; nobody could tell whose the old spec means."""
+    first = adapter(bench.machine)
+    broken = bench.take(ADAPTER)
+    (bench.plugin_dir / "claims" / BOOT_ID / f"{broken.uid}.json").write_bytes(b"{")
+    bench.reconcile()
+    bench.machine.remove(first)
+    adapter(bench.machine, "1-4", "ttyUSB0")
+    bench.reconcile()
+    assert bench.paths(broken) == {ADAPTER: [f"/dev/liken.sh/withheld/{ADAPTER}"]}
+    files = bench.files()
+    bench.reconcile()
+    assert bench.files() == files
+    bench.unprepare(broken)
+    assert bench.files() == {}
+
+
+@pytest.mark.parametrize("name", ["..", "../../sda", "a/b", "A"])
+def test_a_name_in_a_spec_that_is_no_device_becomes_no_path(bench: Bench, name: str) -> None:
+    adapter(bench.machine)
+    claim = bench.take(ADAPTER)
+    (bench.plugin_dir / "claims" / BOOT_ID / f"{claim.uid}.json").write_bytes(b"{")
+    spec = bench.specs.path(claim.uid)
+    spec.write_text(spec.read_text().replace(ADAPTER, name))
+    bench.reconcile()
+    assert "withheld" not in spec.read_text()
+
+
+def test_what_is_no_file_in_a_records_place_disturbs_nobody(bench: Bench) -> None:
+    place = adapter(bench.machine)
+    adapter(bench.machine, "1-4", "ttyUSB1")
+    whole, other = bench.take(ADAPTER), bench.claim("usb-1-4-1-0")
+    folder = bench.plugin_dir / "claims" / BOOT_ID
+    (folder / f"{other.uid}.json").mkdir()
+    os.mkfifo(folder / f"{uuid.uuid4()}.json")
+    bench.machine.remove(place)
+    assert bench.reconcile() == {ADAPTER: "absent"}
+    with pytest.raises(MachineError, match="cannot write"):
+        bench.prepare(other)
+    bench.unprepare(other)
+    bench.unprepare(whole)
+    assert bench.reconcile() == {}
+
+
+def test_a_record_that_the_disk_does_not_give_keeps_its_spec_and_its_device(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = adapter(bench.machine)
+    adapter(bench.machine, "1-4", "ttyUSB1")
+    bad, good = bench.take("usb-1-4-1-0"), bench.take(ADAPTER)
+    spec = bench.specs.path(bad.uid).read_bytes()
+    bench.restart()
+    real = Path.open
+
+    def open_(path: Path, *words: Any, **more: Any) -> Any:
+        if path.name == f"{bad.uid}.json":
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *words, **more)
+
+    monkeypatch.setattr(Path, "open", open_)
+    bench.machine.remove(place)
+    assert bench.reconcile() == {"usb-1-4-1-0": "unknown", ADAPTER: "absent"}
+    assert bench.specs.path(bad.uid).read_bytes() == spec
+    with pytest.raises(LikenError, match="still held"):
+        bench.take("usb-1-4-1-0")
+    with pytest.raises(MachineError, match="does not give the record"):
+        bench.prepare(bad)
+    bench.unprepare(bad)
+    bench.unprepare(good)
+    assert bench.store.uids() == []
 
 
 def test_one_that_stands_by_tells_the_states_and_writes_nothing(bench: Bench) -> None:
