@@ -25,6 +25,7 @@ TIMEOUT_S = 30  # Kubernetes 1.34 knows no other
 MAX_MESSAGE = 1024  # kubelet, since 1.36: a longer one is cut
 
 _WORST_FIRST: tuple[PresenceState, ...] = ("withheld", "changed", "absent", "unknown", "present")
+_UNSEEN = "cannot be looked at: the records of the prepared claims cannot be read; see the log of liken"
 _HEALTH: dict[PresenceState, str] = {
     "present": "HEALTHY",
     "absent": "UNHEALTHY",
@@ -68,6 +69,11 @@ _WORDS: dict[PresenceState, str] = {
 def _words(one: DevicePresence) -> str:
     since = one.since or "an unknown time"
     return _WORDS[one.state].format(reason=one.reason, since=since)[:MAX_MESSAGE]
+
+
+def _unseen(one: Health) -> Health:
+    """A device at which nobody can look: what was true of it last may not be so."""
+    return one if one.word == "UNKNOWN" else one._replace(word="UNKNOWN", message=_UNSEEN)
 
 
 class HealthHub:
@@ -138,8 +144,11 @@ class HealthHub:
         now = asyncio.get_running_loop().time()
         if not self._trusted and now - self._looked_at >= self._look_s:
             self._looked_at = now
-            if (presence := await self._look()) is not None and not self._trusted:
-                self._reports = health_of(presence, self._own_pool)
+            presence = await self._look()
+            if not self._trusted:
+                self._reports = (
+                    health_of(presence, self._own_pool) if presence else tuple(map(_unseen, self._reports))
+                )
         return self._reports
 
     def _wake(self) -> None:

@@ -46,6 +46,7 @@ class Reconciler:
         self._entries: dict[str, Entry] = {}
         self._named: dict[str, Record | None] = {}  # of the pass that runs, for what the log has to name
         self._complaints: dict[str, str] = {}
+        self._looked = False
         self._write = False
         self._backstop = False
         self.failed = False  # whether the last pass left something undone
@@ -75,6 +76,7 @@ class Reconciler:
         claims = [claim for entry in entries if (claim := found[entry.uid]) is not None]
         self._last = {claim.uid: claim for claim in claims}
         self._entries = {entry.uid: entry for entry in entries}
+        self._looked = True
         if not self.failed:
             self._complaints.clear()
         return Presence(SCHEMA, self._prepared.store.boot, tuple(claims))
@@ -126,7 +128,7 @@ class Reconciler:
             projection = self._prepared.projector.compare(entry, seen, facts)
         except MachineError as error:
             self._fail(uid, error)
-            return _unknown(self._last.get(uid), str(error))
+            return self._unknown(uid, self._last.get(uid) or _promised(entry.record), str(error))
         if projection.wrote and self._write:
             try:
                 projection = self._repair(uid)
@@ -181,6 +183,31 @@ class Reconciler:
             told = claim_log(log, record.namespace if record else "", record.name if record else "", uid)
             told.error("%s", error)
 
+    def blind(self, reason: str) -> Presence | None:
+        """What is known while the records cannot be listed: all that was prepared, with unknown state.
+
+        None before the first pass: then nobody knows what is prepared.
+        """
+        if not self._looked:
+            return None
+        unknown = (self._unknown(uid, claim, reason) for uid, claim in sorted(self._last.items()))
+        claims = tuple(claim for claim in unknown if claim is not None)
+        self._last = {claim.uid: claim for claim in claims}
+        self._entries = {}  # the next pass looks at everything
+        return Presence(SCHEMA, self._prepared.store.boot, claims)
+
+    def _unknown(self, uid: str, last: ClaimPresence | None, reason: str) -> ClaimPresence | None:
+        if last is None:
+            return None
+        now = moment(self._now())
+        devices = tuple(
+            DevicePresence(
+                one.pool, one.device, "unknown", one.since if one.state == "unknown" else now, reason
+            )
+            for one in last.devices
+        )
+        return ClaimPresence(last.namespace, last.name, uid, devices)
+
     def _devices(self, uid: str, projection: Projection) -> tuple[DevicePresence, ...]:
         before = {(one.pool, one.device): one for one in self._last[uid].devices} if uid in self._last else {}
         # a state that this process did not see begin has lasted since the spec got its content, at the least
@@ -194,14 +221,12 @@ class Reconciler:
         return tuple(devices)
 
 
-def _unknown(last: ClaimPresence | None, reason: str) -> ClaimPresence | None:
-    if last is None:
+def _promised(record: Record | None) -> ClaimPresence | None:
+    """A claim as its record promises it, before anybody looked at its devices."""
+    if record is None:
         return None
-    devices = tuple(
-        DevicePresence(one.pool, one.device, "unknown", one.since if one.state == "unknown" else "", reason)
-        for one in last.devices
-    )
-    return ClaimPresence(last.namespace, last.name, last.uid, devices)
+    devices = tuple(DevicePresence(one.pool, one.device, "present", "", "") for one in record.results)
+    return ClaimPresence(record.namespace, record.name, record.uid, devices)
 
 
 def _words(devices: tuple[DeviceState, ...]) -> str:

@@ -56,6 +56,7 @@ class Loop:
         self._lock = LifeLock(context.settings.plugin_dir / ACTIVE_LOCK)
         self._active: bool | None = None
         self._told: Presence | None = None
+        self._complaint = ""  # why there is no pass now
         self._topics: set[str] = set()  # came during a pass
         self._records_at = float("-inf")  # when the last pass for records ended
         self._plugin = False  # whether it was connected when last looked at
@@ -136,26 +137,41 @@ class Loop:
                 records_only=cause == "records",
                 stirred=self._stirred,
             )
-            if cause == "backstop":
-                self._sweep()
         except MachineError as error:
-            log.error("no pass: %s", error)
-            self._schedule.passed(time.monotonic(), undone=True)
+            self._no_pass(str(error))
             return
+        self._complaint = ""
+        if cause == "backstop":
+            self._sweep()
         self._metrics.passes.labels(cause).observe(time.monotonic() - begin)
         self._metrics.presence(presence)
         self._context.ready()
         if presence != self._told or cause == "backstop":
-            self._sender.state("presence", presence)
-            self._told = presence
+            self._tell(presence)
         if cause == "records":
             self._records_at = time.monotonic()
         if cause != "records" or self._reconciler.failed:
             self._schedule.passed(time.monotonic(), undone=self._reconciler.failed)
 
+    def _no_pass(self, reason: str) -> None:
+        """The records cannot be listed: say so once, and let nobody take the last states for those of now."""
+        if reason != self._complaint:
+            self._complaint = reason
+            log.error("no pass: %s", reason)
+        if (presence := self._reconciler.blind(reason)) is not None and presence != self._told:
+            self._tell(presence)
+        self._schedule.passed(time.monotonic(), undone=True)
+
+    def _tell(self, presence: Presence) -> None:
+        self._sender.state("presence", presence)
+        self._told = presence
+
     def _sweep(self) -> None:
         """Temporary files that a killed process left; nobody writes while we hold the lock."""
-        if self._active and (self._prepared.store.leftovers() or self._prepared.specs.leftovers()):
-            with self._prepared.store.lock(LOCK_S):
-                self._prepared.store.sweep()
-                self._prepared.specs.sweep()
+        try:
+            if self._active and (self._prepared.store.leftovers() or self._prepared.specs.leftovers()):
+                with self._prepared.store.lock(LOCK_S):
+                    self._prepared.store.sweep()
+                    self._prepared.specs.sweep()
+        except MachineError as error:
+            log.warning("leftovers of killed processes stay: %s", error)

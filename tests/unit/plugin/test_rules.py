@@ -364,3 +364,21 @@ def test_the_plugin_looks_itself_while_nobody_sends_states() -> None:
         return seen
 
     assert asyncio.run(run()) == ["HEALTHY", "UNHEALTHY", "HEALTHY"]
+
+
+def test_health_that_nobody_can_look_at_is_unknown_and_not_what_it_was() -> None:
+    states = [presence(("a", "present")), None, presence(("a", "present"))]
+
+    async def look() -> Presence | None:
+        return states.pop(0)
+
+    async def run() -> list[str]:
+        hub = HealthHub(look, resend_s=5.0, look_s=0.01)
+        seen: list[str] = []
+        async for reports in hub.reports():
+            seen += [one.word for one in reports]
+            if len(seen) == 3:
+                break
+        return seen
+
+    assert asyncio.run(run()) == ["HEALTHY", "UNKNOWN", "HEALTHY"]

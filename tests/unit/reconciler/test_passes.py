@@ -247,6 +247,33 @@ def test_a_claim_that_cannot_be_written_disturbs_no_other_and_is_tried_again(ben
     assert bench.paths(bad) == {ADAPTER: [f"/dev/liken.sh/absent/{ADAPTER}"]}
 
 
+def test_a_claim_whose_spec_cannot_be_read_is_told_as_unknown_and_never_forgotten(bench: Bench) -> None:
+    adapter(bench.machine)
+    claim = bench.take(ADAPTER)
+    path = bench.specs.path(claim.uid)
+    path.unlink()
+    path.mkdir()
+    bench.restart()
+    presence = bench.reconciler.run(write=True)
+    (told,) = presence.claims
+    assert (told.namespace, told.name, told.uid) == claim
+    (device,) = told.devices
+    assert (device.state, bool(device.since)) == ("unknown", True)
+    assert "cannot read" in device.reason
+
+
+def test_while_the_records_cannot_be_listed_all_that_was_prepared_is_unknown(bench: Bench) -> None:
+    adapter(bench.machine)
+    bench.take(ADAPTER)
+    assert bench.reconciler.blind("why") is None
+    assert bench.reconcile() == {ADAPTER: "present"}
+    told = bench.reconciler.blind("why")
+    assert told is not None
+    assert [(one.state, one.reason) for claim in told.claims for one in claim.devices] == [("unknown", "why")]
+    assert bench.reconciler.blind("why") == told
+    assert bench.reconcile() == {ADAPTER: "present"}
+
+
 def test_a_lock_that_somebody_keeps_costs_one_wait_and_not_one_per_claim(bench: Bench) -> None:
     for number in range(1, 6):
         adapter(bench.machine, f"1-{number}", f"ttyUSB{number}")
