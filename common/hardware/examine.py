@@ -10,7 +10,7 @@ import msgspec
 
 from common.hardware.delivery import by_path, deliver, usbfs_node
 from common.hardware.discovery import Ownership, UsbDevice
-from common.hardware.disks import in_use, withheld_disks
+from common.hardware.disks import in_use, is_named, withheld_disks
 from common.hardware.machine import Machine
 from common.hardware.model import PLUMBING, Delivery, Hardware, Node, Offer, Situation, Verdict
 from common.hardware.nvme import Multipath, multipath
@@ -75,7 +75,7 @@ class Examiner:
         """Why no NVMe controller may be offered: a namespace in use that belongs to no known one."""
         for node in self.multipath.unmapped:
             why = in_use(self.tree, self.facts, node) if node.nature == "block" else ""
-            if why or (self.facts.roles is not None and node.devname in self.facts.roles):
+            if why or any(is_named(role, {node.devname.lower()}) for role in self.facts.roles or ()):
                 return f"{why or f'spec.storage.roles names {node.devname}'}, and its controller is unknown"
         return ""
 

@@ -20,12 +20,13 @@ _HIDDEN = re.compile(r"nvme(\d+)c\d+n\d+")
 
 class Multipath(msgspec.Struct, frozen=True):
     """Namespace nodes by controller ("nvme3"); the controllers whose namespaces are reached from two
-    functions, with the namespace; and the nodes that belong to no known controller.
+    functions, with the namespace; the nodes that belong to no known controller; and all nodes there are.
     """
 
     nodes: dict[str, tuple[Node, ...]] = msgspec.field(default_factory=dict)
     shared: dict[str, str] = msgspec.field(default_factory=dict)
     unmapped: tuple[Node, ...] = ()
+    every: tuple[Node, ...] = ()
 
 
 def multipath(tree: Tree) -> Multipath:
@@ -33,17 +34,19 @@ def multipath(tree: Tree) -> Multipath:
     subsystems = tree.entries(_SUBSYSTEMS)
     found = Multipath()
     unmapped: list[Node] = []
+    every: list[Node] = []
     paths: dict[str, set[str]] | None = None
     for name in subsystems.dirs if subsystems is not None else ():
         nodes = _namespaces(tree, f"{_SUBSYSTEMS}/{name}")
         if not nodes:
             continue
+        every.extend(nodes)
         controllers = _linked(tree, f"{_SUBSYSTEMS}/{name}")
         if not controllers:
             paths = paths if paths is not None else _hidden_paths(tree)
             controllers = _by_number(tree, paths, nodes)
         _assign(found, unmapped, nodes, controllers)
-    return Multipath(found.nodes, found.shared, tuple(unmapped))
+    return Multipath(found.nodes, found.shared, tuple(unmapped), tuple(every))
 
 
 def _assign(

@@ -99,12 +99,24 @@ def _with_idle_roles(examiner: Examiner, done: _Pass) -> StorageFacts:
     facts = examiner.facts
     if not facts.roles or facts.state == "unknown" or done.broken:
         return facts
-    words = {node.devname.lower() for node in examiner.multipath.unmapped}
-    for found in done.findings:
-        if any(node.nature in DISK_KINDS for node in found.delivery.nodes):
-            words |= role_words(found.hardware, found.delivery.nodes)
-    idle = sorted(role for role in facts.roles if not is_named(role, words))
+    disks = [found for found in done.findings if DISK_KINDS & {node.nature for node in found.delivery.nodes}]
+    words = {word for found in disks for word in role_words(found.hardware, found.delivery.nodes)}
+    idle = [
+        role
+        for role in sorted(facts.roles)
+        if not is_named(role, words) and not _is_namespace(examiner, role)
+    ]
     return msgspec.structs.replace(facts, reason=idle_roles(idle)) if idle else facts
+
+
+def _is_namespace(examiner: Examiner, role: str) -> bool:
+    """Whether a role names an NVMe namespace of multipath, or may name one."""
+    try:
+        return is_named(role, {node.devname.lower() for node in examiner.multipath.every})
+    except ExhaustedError:
+        raise
+    except TreeError:
+        return True
 
 
 def _take_usb(done: _Pass, examiner: Examiner, device: UsbDevice, line: bool) -> None:

@@ -334,3 +334,24 @@ def test_a_role_of_a_disk_that_comes_later_is_told_until_it_is_there(machine: Ma
 def test_nothing_is_told_of_roles_while_no_disk_is_known(machine: MachineBuilder) -> None:
     machine.path("proc/1/mountinfo").unlink()
     assert "mountinfo" in reason(machine, "sdq")
+
+
+@pytest.mark.parametrize("role", ["nvme7n1", "nvme7n1p2", "NVME7N1"])
+def test_a_role_of_a_namespace_of_no_known_controller_keeps_every_controller_back(
+    machine: MachineBuilder, role: str
+) -> None:
+    machine.nvme(machine.pci("0000:01:00.0", driver="nvme"), 0)
+    home = machine.device("sys/devices/virtual/nvme-subsystem", "nvme-subsys7", "nvme-subsystem")
+    machine.disk(home, "nvme7n1", number="259:7", folder="")
+    assert (offered(machine, Machine(roles=frozenset({role}))), reason(machine, role)) == ({}, "")
+
+
+def test_a_role_of_a_namespace_with_two_paths_is_not_told(machine: MachineBuilder) -> None:
+    home = machine.device("sys/devices/virtual/nvme-subsystem", "nvme-subsys3", "nvme-subsystem")
+    machine.disk(home, "nvme3n1", number="259:3", folder="")
+    for controller in (5, 6):
+        place = machine.nvme(
+            machine.pci(f"0000:0{controller}:00.0", driver="nvme"), controller, namespace=False
+        )
+        machine.device(place, f"nvme3c{controller}n1", "block")
+    assert (reason(machine, "nvme3n1"), reason(machine, "nvme4n1") != "") == ("", True)
