@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from common.cdi import Specs
-from common.claims import Entry, Store
+from common.claims import Entry, Record, Store
 from common.errors import MachineError
 from common.hardware.machine import Machine
 from common.hardware.policy import DISK_KINDS
@@ -65,13 +65,23 @@ def look(prepared: Prepared) -> list[Claimed]:
     seen: Seen = {}
     entries = prepared.store.entries()
     facts = facts_for(prepared.slots, entries)
-    found = []
-    for entry in entries:
-        projection = prepared.projector.compare(entry, seen, facts)
-        since = moment(prepared.specs.changed_at(entry.uid))
-        devices = tuple(device_presence(one, since) for one in projection.devices)
-        found.append(Claimed(entry, devices, prepared.specs.nodes(entry.uid)))
-    return found
+    return [_look(prepared, entry, seen, facts) for entry in entries]
+
+
+def _look(prepared: Prepared, entry: Entry, seen: Seen, facts: StorageFacts | None) -> Claimed:
+    since = moment(prepared.specs.changed_at(entry.uid))
+    try:
+        states = prepared.projector.compare(entry, seen, facts).devices
+        spec = prepared.specs.nodes(entry.uid)
+    except MachineError as error:  # of this claim alone: its spec cannot be read
+        states, spec = unknown_states(entry.record, str(error)), {}
+    return Claimed(entry, tuple(device_presence(one, since) for one in states), spec)
+
+
+def unknown_states(record: Record | None, reason: str) -> tuple[DeviceState, ...]:
+    """The devices of a claim at which nobody could look."""
+    results = record.results if record else ()
+    return tuple(DeviceState(one.pool, one.device, "unknown", reason) for one in results)
 
 
 def facts_for(slots: Slots, entries: Iterable[Entry]) -> StorageFacts | None:

@@ -66,6 +66,7 @@ class PluginService:
         self._pool = Pool(2, "plugin")
         self._strings = PatientReader()  # a device that resets must not hold up a prepare
         self._offers = Offers(self._walk)
+        self._blind = ""  # why the prepared claims cannot be looked at
 
     def run(self) -> None:
         asyncio.run(self._serve())
@@ -152,8 +153,11 @@ class PluginService:
         try:
             claimed = await asyncio.wrap_future(self._pool.submit(lambda: look(self._prepared)))
         except MachineError as error:
-            log.warning("the health of the prepared claims is not known: %s", error)
+            if str(error) != self._blind:  # there is a look every second
+                log.warning("the health of the prepared claims is not known: %s", error)
+            self._blind = str(error)
             return None
+        self._blind = ""
         return presence(self._prepared.store.boot, claimed)
 
 

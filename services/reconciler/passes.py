@@ -11,7 +11,7 @@ from common.hardware.tree import TreeError
 from common.inventory import SCHEMA, ClaimPresence, DevicePresence, Presence
 from common.locks import LockTimeoutError
 from common.logs import claim_log
-from common.prepared import Prepared, claim_presence, device_presence, facts_for, moment
+from common.prepared import Prepared, claim_presence, device_presence, facts_for, moment, unknown_states
 from common.projection import DeviceState, Projection, Seen
 from services.reconciler.metrics import ReconcilerMetrics
 
@@ -128,7 +128,7 @@ class Reconciler:
             projection = self._prepared.projector.compare(entry, seen, facts)
         except MachineError as error:
             self._fail(uid, error)
-            return self._unknown(uid, self._last.get(uid) or _promised(entry.record), str(error))
+            return self._unknown(uid, self._last.get(uid), str(error)) or self._never_seen(entry, str(error))
         if projection.wrote and self._write:
             try:
                 projection = self._repair(uid)
@@ -208,6 +208,11 @@ class Reconciler:
         )
         return ClaimPresence(last.namespace, last.name, uid, devices)
 
+    def _never_seen(self, entry: Entry, reason: str) -> ClaimPresence:
+        now = moment(self._now())
+        states = unknown_states(entry.record, reason)
+        return claim_presence(entry, tuple(device_presence(one, now) for one in states))
+
     def _devices(self, uid: str, projection: Projection) -> tuple[DevicePresence, ...]:
         before = {(one.pool, one.device): one for one in self._last[uid].devices} if uid in self._last else {}
         # a state that this process did not see begin has lasted since the spec got its content, at the least
@@ -219,14 +224,6 @@ class Reconciler:
             lasts = last is not None and last.state == one.state
             devices.append(device_presence(one, last.since if last and lasts else since))
         return tuple(devices)
-
-
-def _promised(record: Record | None) -> ClaimPresence | None:
-    """A claim as its record promises it, before anybody looked at its devices."""
-    if record is None:
-        return None
-    devices = tuple(DevicePresence(one.pool, one.device, "present", "", "") for one in record.results)
-    return ClaimPresence(record.namespace, record.name, record.uid, devices)
 
 
 def _words(devices: tuple[DeviceState, ...]) -> str:

@@ -142,6 +142,31 @@ def test_records_that_it_cannot_read_are_told_and_disturb_no_other(node: PlayedN
     assert reconciler.metric("liken_prepared_claims") == 3.0
 
 
+def test_records_that_cannot_be_listed_make_all_unknown_and_are_told_once(node: PlayedNode) -> None:
+    reconciler = node.start("reconciler")
+    eventually(lambda: node.state(CLAIM, ADAPTER)[0] == "present", 5, "the state is told")
+    folder = node.plugin_dir / "claims" / BOOT_ID
+    folder.rename(folder.with_name("away"))
+    folder.write_text("not a folder")
+    node.stir()
+    eventually(lambda: node.state(CLAIM, ADAPTER)[0] == "unknown", 5, "nobody can tell")
+    node.stir()
+    folder.unlink()
+    folder.with_name("away").rename(folder)
+    eventually(lambda: node.state(CLAIM, ADAPTER)[0] == "present", 5, "known again")
+    assert reconciler.log.count("no pass") == 1
+    assert node.paths(CLAIM) == PRESENT
+
+
+def test_a_leftover_that_cannot_be_removed_ends_no_process(node: PlayedNode) -> None:
+    ours = node.cdi / f".liken-{DRIVER}-device_x"
+    ours.mkdir()
+    reconciler = node.start("reconciler", LIKEN_PASS="0.2")
+    eventually(lambda: reconciler.metric('liken_pass_seconds_count{cause="backstop"}') >= 3, 10)
+    assert reconciler.popen.poll() is None
+    assert ours.is_dir()
+
+
 def test_a_late_listener_gets_the_states_at_once(node: PlayedNode) -> None:
     node.start("reconciler")
     eventually(lambda: node.presence() is not None, 5, "the last state is sent to whoever comes")

@@ -33,6 +33,18 @@ def test_every_claim_is_told_with_its_states_since_when_and_what_its_spec_says(t
     assert bench.files() == before
 
 
+def test_a_claim_whose_spec_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    adapter(bench.machine)
+    adapter(bench.machine, "1-4", "ttyUSB1")
+    bad, good = bench.take(ADAPTER), bench.take("usb-1-4-1-0")
+    bench.specs.path(bad.uid).unlink()
+    bench.specs.path(bad.uid).mkdir()
+    states = {one.device: one.state for claimed in look(bench.prepared) for one in claimed.devices}
+    assert states == {ADAPTER: "unknown", "usb-1-4-1-0": "present"}
+    assert bench.paths(good) != {}
+
+
 def test_a_played_machine_needs_no_boot_id_and_a_real_one_does(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     environ = {"LIKEN_KUBELET": str(tmp_path / "k"), "LIKEN_HOST_PROC": str(tmp_path / "proc")}
