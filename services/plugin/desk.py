@@ -184,4 +184,4 @@ def _why_not(result: Result, standing: Standing) -> str:
     found = state_of(result, standing)
     if found.state == "present":  # what a claim that is prepared already would keep
         return "a program holds it through usbfs"
-    return found.reason
+    return found.reason if standing.slot.exists else f"{found.reason}; {WHEN_BACK}"

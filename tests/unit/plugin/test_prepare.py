@@ -124,14 +124,23 @@ def test_an_allocation_that_gives_us_nothing_is_refused_in_words(
     assert words in refusal(bench, claim)
 
 
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        (False, f"this machine has no device {ADAPTER} now; "),
+        (True, f"{ADAPTER} cannot be given now: unplugged; "),
+    ],
+)
 def test_a_device_that_is_unplugged_is_the_kubelets_to_wait_for_and_a_persons_to_claim_again(
-    bench: Bench,
+    bench: Bench, known: bool, told: str
 ) -> None:
-    adapter(bench.machine)
-    claim = bench.claim("usb-9-9")
-    told = refusal(bench, claim)
-    assert told == "this machine has no device usb-9-9 now; it is prepared when the device is back"
-    assert for_people(told) == "this machine has no device usb-9-9 now; plug it in, and claim it again"
+    device = adapter(bench.machine)
+    if known:
+        bench.offers.update(bench.walk())
+    bench.machine.remove(device)
+    refused = refusal(bench, bench.claim(ADAPTER))
+    assert refused == f"{told}it is prepared when the device is back"
+    assert for_people(refused) == f"{told}plug it in, and claim it again"
 
 
 def test_a_claim_that_was_replaced_is_refused(bench: Bench) -> None:
