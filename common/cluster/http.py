@@ -4,12 +4,13 @@ The official client finds and refreshes the credentials and owns the connections
 connection pool directly, because its generated methods validate and copy every argument and every body.
 """
 
+import contextlib
 import http.client
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -91,7 +92,7 @@ class Api:
         `silence_s` without a byte counts as a dead connection.
         """
         try:
-            response = self._send("GET", path, query, None, "", CONNECT_S, silence_s)
+            response = self._send("GET", path, query, None, "", silence_s, None)
             if response.status >= 400:
                 self._refuse(response.status, response.headers, _read(response, time.monotonic() + ANSWER_S))
             self._streams.add(response)
@@ -110,7 +111,8 @@ class Api:
         """End streams that other threads read, as if the server had ended them."""
         self._closed = True
         for response in list(self._streams):
-            response.shutdown()
+            with contextlib.suppress(ValueError, RuntimeError, OSError):  # it ended by itself just now
+                response.shutdown()
 
     def _send(
         self,
@@ -119,9 +121,12 @@ class Api:
         query: Mapping[str, str] | None,
         data: bytes | None,
         content_type: str,
-        connect_s: float,
         read_s: float,
+        total_s: float | None,
     ) -> "BaseHTTPResponse":
+        """The head of the answer: within `total_s` in all when it is given, of which the server may be silent
+        for `read_s`.
+        """
         import urllib3
 
         session = self.open()
@@ -129,16 +134,22 @@ class Api:
         if data is not None:
             headers["content-type"] = content_type
         url = f"{session.host}{path}{'?' if query else ''}{urlencode(query or {})}"
-        timeout = urllib3.Timeout(connect=min(connect_s, CONNECT_S), read=read_s)
-        send: Callable[[], BaseHTTPResponse] = lambda: session.pool.request(  # noqa: E731
-            method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=False
-        )
+        begin = time.monotonic()
+
+        def send(spent_s: float) -> "BaseHTTPResponse":
+            left_s = max(total_s - spent_s, 0.001) if total_s is not None else None
+            timeout = urllib3.Timeout(total=left_s, connect=CONNECT_S, read=read_s)
+            answer: BaseHTTPResponse = session.pool.request(
+                method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=False
+            )
+            return answer
+
         try:
-            return send()
+            return send(0.0)
         except urllib3.exceptions.ProtocolError:
             if method != "GET":
                 raise  # it may have been done
-            return send()  # a kept connection that the server had closed
+            return send(time.monotonic() - begin)  # a kept connection that the server had closed
 
     def _refuse(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         answer = _status(content)

@@ -121,7 +121,8 @@ class Endpoint:
         self._inode: tuple[int, int] | None = None
 
     async def bind(self) -> None:
-        """Serve on the path. A server that was there before ends by itself when its calls have ended.
+        """Serve on the path. The calls of a server that was there before are cut off: the kubelet drops the
+        connection with the socket, and repeats them.
 
         gRPC removes what lies at the path it is told, and again at its end, whoever's file that is by then.
         So it is told a name of its own, and the socket is renamed.

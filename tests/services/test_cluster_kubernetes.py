@@ -91,6 +91,23 @@ def test_a_claim_that_cannot_be_read_is_an_error_in_time_and_works_again(
     assert cluster.claim("default", "screen", 5.0) == CLAIM
 
 
+def test_a_read_that_is_sent_again_has_no_more_time_than_one_that_is_not(
+    api: ApiStandIn, cluster: KubernetesCluster
+) -> None:
+    first = api.fail("get", "hang", resource="resourceclaims")
+    second = api.fail("get", "hang", resource="resourceclaims")
+    cutting = threading.Timer(1.6, first.end.set)
+    start = time.monotonic()
+    cutting.start()
+
+    with pytest.raises(ClusterUnavailable, match="claim default/screen cannot be read now"):
+        cluster.claim("default", "screen", 2.0)
+
+    assert time.monotonic() - start < 3.0  # 3.6 when the second had all the time anew
+    assert (first.met, second.met) == (1, 1)
+    second.end.set()
+
+
 def test_a_server_that_is_away_is_said_in_words(api: ApiStandIn, cluster: KubernetesCluster) -> None:
     api.stop()
 
