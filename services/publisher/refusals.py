@@ -31,8 +31,8 @@ class Refusals:
         news = {}
         for cause in error.causes:
             place = _PLACE.match(cause.field)
-            if place and int(place[1]) < len(names) and names[int(place[1])] not in self._known:
-                name = names[int(place[1])]
+            name = names[int(place[1])] if place and int(place[1]) < len(names) else ""
+            if name in forms and name not in self._known:
                 news[name] = (forms[name], f"the API server refuses it: {cause.message} ({cause.field})")
         self._known.update(news)
         return bool(news)

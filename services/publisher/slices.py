@@ -55,16 +55,17 @@ def slices(
 ) -> Wanted:
     """The slices that offer `inventory` on `node`, given the slices `previous` that the cluster holds.
 
-    `node_uid` "" leaves the owner out. `held`: devices of prepared claims, which overflow never drops; None
-    when nobody knows, then what is published already stays. `homes`: where the last result put each device.
+    `node_uid` "" leaves the owner out. `held`: devices of prepared claims, which overflow never drops (None
+    when nobody knows them); after them come those that are published already. `homes`: where the last result
+    put each device.
     `refused`: reasons by device name, from a server that knew better than this module.
     """
     devices, left_out = _devices(inventory, driver, refused or {})
     in_pool = [item for item in previous if item["spec"]["pool"]["name"] == node]
     published = _published(in_pool, node, driver)
-    first = published.keys() if held is None else held
-    names, overflow = _fitting(devices, first, limits.per_node)
-    layout = _layout(names, {**published, **(homes or {})}, limits)
+    known = {**published, **(homes or {})}
+    names, overflow = _fitting(devices, held or (), known, limits.per_node)
+    layout = _layout(names, known, limits)
     contents = {
         slice_name(node, driver, number): [devices[name] for name in sorted(layout[number])]
         for number in sorted(layout)
@@ -136,8 +137,15 @@ def _published(in_pool: Sequence[Raw], node: str, driver: str) -> dict[str, int]
     return found
 
 
-def _fitting(devices: Collection[str], first: Collection[str], most: int) -> tuple[list[str], list[str]]:
-    ranked = sorted(devices, key=lambda name: (name not in first, name))
+def _fitting(
+    devices: Collection[str], held: Collection[str], published: Collection[str], most: int
+) -> tuple[list[str], list[str]]:
+    """What is published and what is too many: claimed devices first, then those that are published already.
+
+    Else each claim that begins or ends, and each device with a lower name, would push one out of its slice
+    that the scheduler may be giving away just then.
+    """
+    ranked = sorted(devices, key=lambda name: (name not in held, name not in published, name))
     return sorted(ranked[:most]), sorted(ranked[most:])
 
 

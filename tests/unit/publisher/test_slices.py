@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from common.cluster import Raw
+from common.cluster import Cause, Raw, Refused
 from common.inventory import AttributeValue
+from services.publisher.refusals import Refusals
 from services.publisher.slices import (
     MAX_DEVICES,
     MAX_GENERATION,
@@ -220,6 +221,31 @@ def test_overflow_never_drops_the_device_of_a_prepared_claim() -> None:
     assert wanted.overflow == tuple(item.name for item in devices(1029)[1023:])
 
 
+def test_a_published_device_stays_when_one_with_a_lower_name_comes_or_a_claim_ends() -> None:
+    last = devices(1024, "b")[-1].name
+    before = slices(inventory(*devices(1024, "b")), NODE, held={last})
+
+    for held in ({last}, frozenset[str](), None):
+        wanted = slices(
+            inventory(*devices(1024, "b"), *devices(3, "a")),
+            NODE,
+            before.slices,
+            held=held,
+            homes=before.homes,
+        )
+        assert wanted.slices == before.slices
+        assert wanted.overflow == ("a-0000", "a-0001", "a-0002")
+
+
+def test_a_claimed_device_takes_the_place_of_one_that_is_only_published() -> None:
+    before = slices(inventory(*devices(1024, "b")), NODE)
+
+    wanted = slices(inventory(*devices(1024, "b"), *devices(1, "z")), NODE, before.slices, held={"z-0000"})
+
+    assert "z-0000" in wanted.homes
+    assert wanted.overflow == ("b-1023",)
+
+
 def test_while_nobody_knows_the_claims_overflow_drops_only_what_is_not_published_yet() -> None:
     before = slices(inventory(*devices(1024, "b")), NODE)
 
@@ -325,3 +351,11 @@ def test_a_semantic_version_is_published(version: str) -> None:
     wanted = slices(inventory(device("usb-1", {"release": {"version": version}})), NODE)
 
     assert devices_of(wanted.slices[0])[0]["attributes"]["release"] == {"version": version}
+
+
+def test_a_refusal_that_names_a_device_that_has_gone_meanwhile_teaches_nothing() -> None:
+    body = slices(inventory(*devices(2)), NODE).slices[0]
+    refused = Refused("no", (Cause("spec.devices[1].name", "bad"), Cause("spec.devices[7].name", "bad")))
+
+    assert Refusals().learn(refused, body, devices(1)) is False
+    assert Refusals().learn(refused, body, devices(2)) is True
