@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 3.0
 ANSWER_S = 15.0  # the API server gives up on most requests after 60 s; we ask again instead
+LONGEST_RETRY_AFTER_S = 600.0  # nobody is left alone for longer, whatever a server asks for
 MAX_ANSWER_BYTES = 64 * 1024 * 1024  # eight full slices are below 10 MB
 _CHUNK = 64 * 1024
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -156,7 +157,7 @@ class Api:
         text = one_line(answer.get("message") or f"status {status}")
         if status == 401:
             self._session = None  # read the credentials again, whatever their files' times say
-        raise failure(status, text, answer.get("details") or {}, headers.get("retry-after", ""))
+        raise failure(status, text, answer.get("details"), headers.get("retry-after", ""))
 
 
 def encode(body: Raw) -> bytes:
@@ -170,21 +171,35 @@ def encode(body: Raw) -> bytes:
     return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
-def failure(status: int, text: str, details: Raw, retry_after: str = "") -> LikenError:
-    """The error that an answer of that status means."""
+def failure(status: int, text: str, details: object, retry_after: str = "") -> LikenError:
+    """The error that an answer of that status means. `details` may be anything: a proxy has its own form."""
+    known = _details(details)
     if status == 404:
         return Missing(text)
     if status in (409, 410):
         return OutOfDate(text)
     if status >= 500 or status in _NOT_NOW:
-        wait_s = _seconds(retry_after) or float(details.get("retryAfterSeconds") or 0)
+        wait_s = min(_seconds(retry_after) or known.retryAfterSeconds, LONGEST_RETRY_AFTER_S)
         return ClusterUnavailable(f"the API server answered {status}: {text}", wait_s)
-    causes = tuple(
-        Cause(str(cause.get("field", "")), one_line(cause.get("message", "")))
-        for cause in details.get("causes") or ()
-        if isinstance(cause, dict)
-    )
+    causes = tuple(Cause(cause.field, one_line(cause.message)) for cause in known.causes or ())
     return Refused(f"the API server refused it ({status}): {text}", causes)
+
+
+class _Cause(msgspec.Struct):
+    field: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    retryAfterSeconds: float = 0.0  # noqa: N815 - the word of the Kubernetes API
+    causes: list[_Cause] | None = None
+
+
+def _details(details: object) -> _Details:
+    try:
+        return msgspec.convert(details or {}, _Details)
+    except msgspec.ValidationError:
+        return _Details()
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

@@ -4,8 +4,10 @@ import random
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import cast, get_args
+from typing import TypeVar, cast, get_args
 from urllib.parse import quote
+
+import msgspec
 
 from common.cluster.http import Api, Missing, failure
 from common.cluster.port import (
@@ -19,6 +21,8 @@ from common.cluster.port import (
     SliceEvent,
     SliceList,
 )
+
+T = TypeVar("T")
 
 RESOURCE_API = "/apis/resource.k8s.io/v1"
 SLICES = f"{RESOURCE_API}/resourceslices"
@@ -70,8 +74,11 @@ class KubernetesCluster:
             node = self._api.request("GET", f"/api/v1/nodes/{quote(self._node, safe='')}")
         except Missing:
             return None
-        self._uid = str(node["metadata"]["uid"])
-        return self._uid
+        uid = _convert(node, _Object, "Node").metadata.uid
+        if not uid:
+            raise ClusterUnavailable("the answer is a Node without UID: is there a proxy in between?")
+        self._uid = uid
+        return uid
 
     def list_slices(self) -> SliceList:
         try:
@@ -81,7 +88,8 @@ class KubernetesCluster:
         metadata = answer.get("metadata")
         if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
             raise ClusterUnavailable("the API server's list has no version: is there a proxy in between?")
-        return SliceList(answer.get("items") or [], str(metadata["resourceVersion"]))
+        items = _convert(answer.get("items") or [], list[Raw], "list")
+        return SliceList([_slice(item) for item in items], str(metadata["resourceVersion"]))
 
     def watch_slices(self, version: str) -> Iterator[SliceEvent]:
         query = {
@@ -101,7 +109,7 @@ class KubernetesCluster:
         path = f"{SLICES}/{quote(body['metadata']['name'], safe='')}"
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         try:
-            return self._api.request("PATCH", path, query, body, APPLY)
+            return _slice(self._api.request("PATCH", path, query, body, APPLY))
         except Missing as error:
             raise ClusterUnavailable(_OLD_CLUSTER) from error
 
@@ -142,17 +150,58 @@ class KubernetesCluster:
         self._api.close()
 
 
+class _Meta(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Pool(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct):
+    pool: _Pool
+    devices: list[_Meta] | None = None
+
+
+class _Slice(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+def _convert(answer: object, type_: type[T], word: str) -> T:
+    """`answer` as what it has to be. Raises ClusterUnavailable: whoever answers so is no API server."""
+    try:
+        return msgspec.convert(answer, type_)
+    except msgspec.ValidationError as error:
+        raise ClusterUnavailable(
+            f"the answer is no {word} ({error}): is there a proxy in between?"
+        ) from error
+
+
+def _slice(item: Raw) -> Raw:
+    """`item` itself, once it has the parts of a ResourceSlice that all our code relies on."""
+    _convert(item, _Slice, "ResourceSlice")
+    return item
+
+
 def _event(change: Raw) -> SliceEvent:
     kind, item = change.get("type"), change.get("object")
     if kind == "ERROR" and isinstance(item, dict):
         raise _watch_error(item)
-    if kind not in get_args(EventKind) or not isinstance(item, dict) or "metadata" not in item:
+    if kind not in get_args(EventKind) or not isinstance(item, dict):
         raise ClusterUnavailable(f"the watch sent what is no event: {str(change)[:100]}")
-    return SliceEvent(cast(EventKind, kind), item)
+    _convert(item, _Object, "event")
+    return SliceEvent(cast(EventKind, kind), item if kind == "BOOKMARK" else _slice(item))
 
 
 def _watch_error(status: Raw) -> Exception:
+    code = status.get("code")
     error = failure(
-        int(status.get("code") or 500), str(status.get("message", "")), status.get("details") or {}
+        code if isinstance(code, int) else 500, str(status.get("message", "")), status.get("details")
     )
     return ClusterUnavailable(str(error)) if isinstance(error, (Missing, Refused)) else error
