@@ -45,7 +45,8 @@ class Reconciler:
         self._last: dict[str, ClaimPresence] = {}
         self._entries: dict[str, Entry] = {}
         self._named: dict[str, Record | None] = {}  # of the pass that runs, for what the log has to name
-        self._complaints: dict[str, str] = {}
+        self._complaints: dict[str, str] = {}  # what the log was told, while it lasts
+        self._failing: set[str] = set()  # of the pass that runs
         self._looked = False
         self._write = False
         self._backstop = False
@@ -66,7 +67,7 @@ class Reconciler:
         meanwhile, what is gone by now goes first again. Raises MachineError when the records cannot be
         listed: then nothing is known and nothing is touched.
         """
-        self._write, self._backstop, self.failed = write, backstop, False
+        self._write, self._backstop, self.failed, self._failing = write, backstop, False, set()
         entries = self._prepared.store.entries()
         found = self._unchanged(entries) if records_only else {}
         self._named = {entry.uid: entry.record for entry in entries}
@@ -77,8 +78,9 @@ class Reconciler:
         self._last = {claim.uid: claim for claim in claims}
         self._entries = {entry.uid: entry for entry in entries}
         self._looked = True
-        if not self.failed:
-            self._complaints.clear()
+        if not records_only:
+            told = self._complaints.items()
+            self._complaints = {uid: text for uid, text in told if uid in self._failing}
         return Presence(SCHEMA, self._prepared.store.boot, tuple(claims))
 
     def _unchanged(self, entries: list[Entry]) -> Found:
@@ -134,8 +136,6 @@ class Reconciler:
                 projection = self._repair(uid)
             except MachineError as error:
                 self._fail(uid, error)  # the states are true all the same
-        else:
-            self._complaints.pop(uid, None)
         if projection.entry is None:
             return None
         return claim_presence(projection.entry, self._devices(uid, projection))
@@ -174,6 +174,7 @@ class Reconciler:
 
     def _fail(self, uid: str, error: MachineError) -> None:
         self.failed = True
+        self._failing.add(uid)
         self._metrics.failures.inc()
         if isinstance(error, LockTimeoutError):
             self._write = False  # whoever hangs on the lock would hold up every further claim as long

@@ -247,6 +247,21 @@ def test_a_claim_that_cannot_be_written_disturbs_no_other_and_is_tried_again(ben
     assert bench.paths(bad) == {ADAPTER: [f"/dev/liken.sh/absent/{ADAPTER}"]}
 
 
+def test_a_claim_that_cannot_be_written_is_told_once_while_it_lasts_and_again_when_it_returns(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter(bench.machine)
+    path = bench.specs.path(bench.take(ADAPTER).uid)
+    for told in (1, 2):
+        path.unlink()
+        path.mkdir()
+        bench.reconcile()
+        bench.reconcile()
+        assert sum("cannot read" in one.getMessage() for one in caplog.records) == told
+        path.rmdir()
+        bench.reconcile()
+
+
 def test_a_claim_whose_spec_cannot_be_read_is_told_as_unknown_and_never_forgotten(bench: Bench) -> None:
     adapter(bench.machine)
     claim = bench.take(ADAPTER)
