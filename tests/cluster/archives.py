@@ -40,6 +40,6 @@ def _digest() -> str:
     for source in SOURCES:
         top = REPOSITORY / source
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and path.suffix != ".pyc":
                 total.update(f"{path.relative_to(REPOSITORY)}\0".encode() + path.read_bytes())
     return total.hexdigest()[:16]
