@@ -16,6 +16,7 @@ from services.publisher.allowed import LeftOut, allowed
 MAX_OBJECT_NAME = 253  # Kubernetes object names
 MAX_SLICE_DEVICES = 128  # one ResourceSlice; Kubernetes API limit
 MAX_DEVICES = 1024  # what liken offers of one machine
+SHARING = "allowMultipleAllocations"
 MAX_GENERATION = 2**63 - 1  # int64
 _SUFFIX_ROOM = len("-1024")
 _HASH_DIGITS = 16
@@ -179,10 +180,29 @@ def _generation(contents: Mapping[str, list[Raw]], in_pool: Sequence[Raw]) -> in
     current = [item for item in in_pool if generation_of(item) == newest]
     counts = {item["spec"]["pool"].get("resourceSliceCount") for item in current}
     if counts == {len(contents)} and all(item["metadata"]["name"] in contents for item in current):
-        changed = [item for item in current if devices_of(item) != contents[item["metadata"]["name"]]]
+        known = _shares(in_pool)
+        changed = [
+            item
+            for item in current
+            if devices_of(item) != _without_sharing(contents[item["metadata"]["name"]], known)
+        ]
         if not changed or (len(changed) == 1 and len(current) == len(contents)):
             return newest
     return newest + 1 if newest < MAX_GENERATION else 1
+
+
+def _shares(in_pool: Sequence[Raw]) -> bool:
+    """Whether the server is seen to keep who can be shared; before Kubernetes 1.36 it drops that."""
+    return any(device.get(SHARING) for item in in_pool for device in devices_of(item))
+
+
+def _without_sharing(devices: list[Raw], known: bool) -> list[Raw]:
+    """The devices as such a server holds them: what it dropped is no change of what the pool offers, else
+    each start on it would be a new generation of all slices.
+    """
+    if known:
+        return devices
+    return [{key: value for key, value in device.items() if key != SHARING} for device in devices]
 
 
 def _slice(

@@ -360,6 +360,29 @@ def test_a_server_that_drops_a_field_still_gets_every_change_in_one_write() -> N
     assert pools == {1}
 
 
+def test_restarts_on_a_server_that_drops_a_field_in_two_slices_change_nothing_there() -> None:
+    """Kubernetes 1.34, 1.35: the first write after a start offers the field again and is no change."""
+    shared = [device(f"gpu-{number:03}", shareable=True) for number in range(200)]
+    first = Rig()
+    first.store.dropped_fields = {"allowMultipleAllocations"}
+    first.offer(*shared)
+    first.run()
+    before = dict(first.store.slices)
+
+    for _ in range(3):
+        again = Rig(first.store)
+        again.offer(*shared)
+        again.run(10)
+
+    assert first.store.slices == before
+    first.store.dropped_fields = set()
+    again = Rig(first.store)
+    again.offer(*shared)
+    again.run(10)
+    found = [one for item in first.store.slices.values() for one in item["spec"]["devices"]]
+    assert all(one["allowMultipleAllocations"] for one in found)
+
+
 def test_a_server_that_came_back_is_offered_the_dropped_fields_once_more() -> None:
     rig = Rig()
     rig.store.dropped_fields = {"allowMultipleAllocations"}
