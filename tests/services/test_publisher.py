@@ -120,6 +120,7 @@ def test_the_end_of_the_publisher_leaves_the_slices(rig: Rig) -> None:
 
 
 def test_slices_that_a_starting_kubelet_deletes_are_back_within_a_second(rig: Rig) -> None:
+    """K4."""
     many = devices(300)
     running(rig, *many)
     before = {name: item["spec"] for name, item in rig.server.slices().items()}
@@ -138,6 +139,7 @@ def test_slices_that_a_starting_kubelet_deletes_are_back_within_a_second(rig: Ri
 
 
 def test_a_slice_deleted_right_after_a_write_is_back_within_a_second(rig: Rig) -> None:
+    """K4."""
     running(rig)
 
     for number in range(5):
@@ -152,6 +154,7 @@ def test_a_slice_deleted_right_after_a_write_is_back_within_a_second(rig: Rig) -
 
 
 def test_slices_deleted_during_an_update_of_several_are_back_whole(rig: Rig) -> None:
+    """K4."""
     many = devices(500)
     running(rig, *many)
 

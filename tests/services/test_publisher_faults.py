@@ -94,6 +94,7 @@ def test_a_slow_server_gets_one_write_for_all_that_happened_meanwhile(node: Node
 
 
 def test_fields_that_the_server_drops_cost_one_write_one_line_and_one_event(node: Node) -> None:
+    """D11."""
     node.api.store.dropped_fields = {"allowMultipleAllocations"}
     node.api.store.events.clear()
     before = node.process.log.count("does not keep")
@@ -135,6 +136,7 @@ def test_a_refusal_is_no_hot_loop(node: Node) -> None:
 
 @pytest.mark.parametrize("how", ["closed", "cut", "expired", "expired while away", "429", "500"])
 def test_a_slice_deleted_while_the_watch_is_gone_comes_back(node: Node, how: str) -> None:
+    """K10."""
     if how == "expired while away":
         node.api.store.forget()
     if how in ("429", "500"):
