@@ -5,6 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench import calls, idle, plugging, publisher, starting, uevents, walking
@@ -20,6 +21,13 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "idle": idle.measure,
 }
 OUTPUT = Path("dist/bench.json")
+PAGE = """# Performance
+
+Made by `make bench` on {day}: {machine}. Medians where nothing else is said; the services, their callers and the
+stand-in for the API server share the processors. The column "promise" is what we hold ourselves to. What the figures
+mean for one node is in [limits](limits.md), for a cluster in [API load](api-load.md).
+
+{table}"""
 
 
 def machine() -> str:
@@ -38,6 +46,7 @@ def machine() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", choices=sorted(SECTIONS), action="append")
+    parser.add_argument("--page", type=Path, help="write the figures as a page, too")
     asked = parser.parse_args()
     where = machine()
     print(where, flush=True)
@@ -48,6 +57,10 @@ def main() -> None:
         rows += found
         print(f"\n{text(found)}\n({name}: {time.monotonic() - begin:.0f} s)", flush=True)
     save(rows, where, OUTPUT)
+    if asked.page:
+        asked.page.write_text(
+            PAGE.format(machine=where, day=f"{datetime.now(UTC):%Y-%m-%d}", table=text(rows))
+        )
     print(f"\nall figures as JSON: {OUTPUT}")
 
 
