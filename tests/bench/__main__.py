@@ -23,9 +23,10 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
 OUTPUT = Path("dist/bench.json")
 PAGE = """# Performance
 
-Made by `make bench` on {day}: {machine}. Medians where nothing else is said; the services, their callers and the
-stand-in for the API server share the processors. The column "promise" is what we hold ourselves to. What the figures
-mean for one node is in [limits](limits.md), for a cluster in [API load](api-load.md).
+Made by `make bench` on {day}: {machine}. Medians where nothing else is said; the services,
+their callers and the stand-in for the API server share the processors. The column "promise" is what we
+hold ourselves to. What the figures mean for one node is in [limits](limits.md), for a cluster in
+[API load](api-load.md).
 
 {table}"""
 
