@@ -32,6 +32,11 @@ mount -t devpts devpts /root/dev/pts
 mount -t tmpfs -o mode=1777 shm /root/dev/shm
 mount -t cgroup2 cgroup /root/sys/fs/cgroup
 
+# What the host has below /tmp or /run is covered now; the checkout or the cache may be there.
+for place in "$REPOSITORY" "$MODULES"; do
+    [ -d "/root$place" ] || { mkdir -p "/root$place" && mount --bind "/lower$place" "/root$place"; }
+done
+
 mkdir -p "/root/lib/modules/$RELEASE"
 mount --bind "/root$MODULES" "/root/lib/modules/$RELEASE"
 mount --bind /root/.python/stdlib "/root$STDLIB"
