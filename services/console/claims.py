@@ -186,9 +186,14 @@ def _print_prepared(claim: Mapping[str, Any], ids: list[str], settings: Settings
 
 
 def _prepared(settings: Settings) -> Sequence[ClaimPresence]:
+    """What the reconciler told last, without what has ended since: it tells of an end a moment later."""
     from services.console.hearing import hear  # late: ZeroMQ is for this one
 
-    return hear(settings).claims
+    told = hear(settings).claims
+    if not settings.claims_dir.is_dir():
+        return told  # this process does not see the records
+    held = [path.name for path in settings.claims_dir.glob("*/*")]
+    return [claim for claim in told if any(name.startswith(claim.uid) for name in held)]
 
 
 def _rows(prepared: Sequence[ClaimPresence], allocated: Sequence[Mapping[str, Any]]) -> list[Row]:
