@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from services.console.__main__ import run
-from tests.demo import build
+from tests.desktop import build
 from tests.services.process import Process, clean_environment
 from tests.waiting import eventually
 

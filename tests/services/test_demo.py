@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.services.process import ROOT, clean_environment
 
-STEPS = 8
+STEPS = 7
 
 
 def test_the_demonstration_ends_by_itself_and_leaves_nothing(run_dir: Path) -> None:
@@ -21,7 +21,7 @@ def test_the_demonstration_ends_by_itself_and_leaves_nothing(run_dir: Path) -> N
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert sum(line.lstrip()[:1].isdigit() for line in done.stdout.splitlines()) >= STEPS
-    assert "/dev/liken.sh/absent/usb-1-2-1-0" in done.stdout
+    assert "/dev/liken.sh/absent/usb-1-3-1-0" in done.stdout
     assert "/dev/ttyUSB1" in done.stdout
     assert list(run_dir.iterdir()) == []
     assert running_in(run_dir) == []

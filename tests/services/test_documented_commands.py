@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo import build
+from tests.desktop import build
 from tests.services.process import ROOT, clean_environment
 from tests.unit.test_documents import PAGES
 from tests.waiting import eventually
