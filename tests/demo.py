@@ -49,9 +49,8 @@ class Demo:
         print(f"          the machine: {RECORDING.name}, recorded in a virtual machine")
         with self._services():
             names = self.step("start the four services and wait for the ResourceSlice", self._slice)
-            print(
-                f"          {len(names)} devices, among them {', '.join(each for each in names if each in SHOWN)}"
-            )
+            shown = ", ".join(name for name in names if name in SHOWN)
+            print(f"          {len(names)} devices, among them {shown}")
             nodes = self.step(f"claim {ADAPTER}", self._claim)
             print(f"          its CDI spec names {' '.join(nodes)}")
             late_s = self.step("unplug the adapter and wait for a safe spec", self._unplug)
