@@ -81,10 +81,22 @@ class Plugs:
             words["chardev"] = self._chardev(f"null-{port}")
         if kind.drive:
             words["drive"] = self._drive(f"disk-{port}")
-        started = time.monotonic()
-        self._guest.qmp.command("device_add", **words)
+        started = self._add(words)
         self._in.append(name)
         return started
+
+    def _add(self, words: dict[str, Any]) -> float:
+        """QEMU frees the back end of a device that went a moment later than the device: ask until then."""
+        deadline = time.monotonic() + GONE_S
+        while True:
+            started = time.monotonic()
+            try:
+                self._guest.qmp.command("device_add", **words)
+            except QmpError as error:
+                if "is in use" not in str(error) or started > deadline:
+                    raise
+            else:
+                return started
 
     def unplug(self, kind: Kind, port: str = "8") -> float:
         """device_del; the host's monotonic clock just before it."""
