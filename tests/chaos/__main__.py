@@ -59,16 +59,19 @@ class Run:
             quiet_at = min(time.monotonic() + ROUND_S, end)
             while time.monotonic() < quiet_at:
                 self._act()
-            self._check_quiet(rounds)
+            self._try(partial(self._check_quiet, rounds))
             self.failures += self.checker.tally.failures
 
     def _act(self) -> None:
-        try:
-            self.actions.one()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding of this run
-            self.failures.append(f"{type(error).__name__}: {error}")
+        self._try(self.actions.one)
         self._memory.append((time.monotonic() - self._begin, self.system.memory_kib()))
         time.sleep(self.actions.rng.choice([0.0, 0.02, 0.1, 0.3]))
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding of this run
+            self.failures.append(f"{type(error).__name__}: {error}")
 
     def _check_quiet(self, number: int) -> None:
         self.actions.settle()
