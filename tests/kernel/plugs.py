@@ -51,7 +51,10 @@ KINDS = {
         {"serial": "HOTSTICK"},
         drive=True,
     ),
+    # a phone or player without a kernel driver; what it shows of the host is never read
+    "mtp": Kind("usb-mtp", "usb-1-8", ("/dev/bus/usb/N/N",), {"rootdir": "/usr/share/common-licenses"}),
     "hub": Kind("usb-hub", ""),
+    "usb network adapter": Kind("usb-net", ""),
     "network adapter": Kind("virtio-net-pci", "", (), {"romfile": ""}, bus="rp2"),
     "nvme": Kind("nvme", "", (), {"serial": "HOTNVME"}, bus="rp1", drive=True),
 }
