@@ -98,6 +98,8 @@ class Api:
                 self._refuse(response.status, response.headers, _read(response, time.monotonic() + ANSWER_S))
             self._streams.add(response)
             try:
+                if self._closed:
+                    return  # `close` came while the head of the answer did, and did not see this stream
                 for line in _lines(response):
                     yield _object(line)
             finally:

@@ -342,6 +342,16 @@ def test_a_watch_ends_when_the_cluster_is_closed(api: ApiStandIn, cluster: Kuber
     assert watch.error is None
 
 
+def test_a_watch_whose_answer_comes_after_the_cluster_is_closed_ends_at_once(
+    api: ApiStandIn, cluster: KubernetesCluster
+) -> None:
+    version = cluster.list_slices().version
+    cluster.close()
+    watch = Watch(cluster, version)
+    eventually(watch.ended, what="the watch has ended")
+    assert watch.error is None
+
+
 def test_a_version_that_is_too_old_is_out_of_date_at_the_start_and_in_the_middle(
     api: ApiStandIn, cluster: KubernetesCluster
 ) -> None:
