@@ -70,10 +70,13 @@ def product(guest: Guest, tell: Tell) -> Iterator[Product]:
     liken.up()
     liken.observe()
     began = time.monotonic()
-    guest.call("wait_slice", has=[ALWAYS_THERE], timeout_s=START_S, wait_s=START_S)
-    tell(f"four services started, first slice after {time.monotonic() - began:.1f} s")
-    yield liken
-    (Path(guest.work) / "liken.log").write_text(liken.log())
+    try:
+        guest.call("wait_slice", has=[ALWAYS_THERE], timeout_s=START_S, wait_s=START_S + 30)
+        guest.call("wait_inventory", has=[ALWAYS_THERE])  # the witness may hear later than the publisher
+        tell(f"four services started, first slice after {time.monotonic() - began:.1f} s")
+        yield liken
+    finally:
+        (Path(guest.work) / "liken.log").write_text(liken.log())
 
 
 @pytest.fixture

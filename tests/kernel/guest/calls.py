@@ -123,6 +123,11 @@ def since(mark: int, what: str = "") -> list[dict[str, Any]]:
     return list(_observers[-1].since(mark, what))
 
 
+def walks(mark: int) -> int:
+    """How many inventories were taken since `mark`."""
+    return int(_observers[-1].walks(mark))
+
+
 def seen() -> dict[str, Any]:
     return dict(vars(_observers[-1].seen))
 

@@ -71,6 +71,15 @@ class Observer:
         with self._changed:
             return [note for note in self._notes[mark:] if not what or note["what"] == what]
 
+    def walks(self, mark: int) -> int:
+        """How many inventories came from `mark` on that had not come before.
+
+        The bus repeats the last one, every minute and to whoever joins it.
+        """
+        with self._changed:
+            old, new = (_taken(notes) for notes in (self._notes[:mark], self._notes[mark:]))
+        return len(new - old)
+
     def wait(self, true: Callable[[Seen], bool], timeout_s: float) -> float:
         """Wait until `true` holds of what was seen; the time it began to hold. Raises TimeoutError."""
         with self._changed:
@@ -216,6 +225,10 @@ class Observer:
                     for claim in presence.claims
                 }
                 self._note(at, "presence", states=states, new_presence=states)
+
+
+def _taken(notes: list[Note]) -> set[str]:
+    return {note["taken"] for note in notes if note["what"] == "inventory"}
 
 
 def now() -> float:
