@@ -12,7 +12,7 @@ import msgspec
 
 from common.claims import MAX_BYTES, sweep
 from common.errors import MachineError
-from common.files import TEMPORARY_PREFIX, names_in, write_atomically
+from common.files import TEMPORARY_PREFIX, names_in, read_up_to, write_atomically
 from common.inventory import DeviceNode
 
 CDI_VERSION = "0.6.0"  # the lowest that every supported runtime reads and that covers what we write
@@ -34,6 +34,7 @@ class Specs:
         self._folder = folder
         self._driver = driver
         self._prefix = f"{driver}-{CLASS}_"
+        self._start = f"{folder}/{self._prefix}"
 
     def device_id(self, uid: str, device: str) -> str:
         """The name by which a container is given `device` of the claim: vendor/class=name."""
@@ -77,8 +78,7 @@ class Specs:
     def read(self, uid: str) -> bytes | None:
         """The content of a spec, None when there is none. Raises CdiError."""
         try:
-            with self.path(uid).open("rb") as file:
-                return file.read(MAX_BYTES)  # one that is longer is not ours: it is read as another text
+            return read_up_to(self._at(uid), MAX_BYTES)[0]  # a longer one is not ours: read as another text
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -101,11 +101,11 @@ class Specs:
         true, and a container must rather not start than get its nodes.
         """
         try:
-            write_atomically(self.path(uid), content)
+            write_atomically(self._at(uid), content)
         except MachineError:
             self.make_folder()  # somebody emptied the runtime's folder, itself included
             try:
-                write_atomically(self.path(uid), content)
+                write_atomically(self._at(uid), content)
             except MachineError:
                 self._remove(self.path(uid))
                 raise
@@ -143,7 +143,10 @@ class Specs:
 
     def path(self, uid: str) -> Path:
         """Where the spec of a claim lies. The UID must have been checked."""
-        return self._folder / f"{self._prefix}{uid}{_END}"
+        return Path(self._at(uid))
+
+    def _at(self, uid: str) -> str:
+        return f"{self._start}{uid}{_END}"
 
     def _remove(self, path: Path) -> bool:
         try:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from common.errors import MachineError
-from common.files import TEMPORARY_PREFIX, names_in, write_atomically
+from common.files import TEMPORARY_PREFIX, names_in, read_up_to, write_atomically
 from common.inventory import SCHEMA
 from common.locks import FileLock
 
@@ -100,6 +100,7 @@ class Store:
         self._plugin_dir = plugin_dir
         self._claims = plugin_dir / "claims"
         self._folder = self._claims / self.boot
+        self._prefix = f"{self._folder}/"
         self._lock = FileLock(plugin_dir / LOCK_FILE)
         self._known: dict[str, tuple[tuple[int, int, int], Entry]] = {}
 
@@ -122,14 +123,14 @@ class Store:
         """The entry of one claim, None when there is none. Raises MachineError when nobody can tell."""
         path = self._path(uid)
         try:
-            status = path.stat()
+            status = os.stat(path)  # noqa: PTH116 - a Path costs more than the call
             if stat.S_ISREG(status.st_mode):
                 return self._read(uid, status)
         except FileNotFoundError:
             self._known.pop(uid, None)
         except OSError as error:
             raise MachineError(f"cannot read {path}: {error.strerror}") from error
-        return Entry(uid, "aside") if self._path(uid, _ASIDE).is_file() else None
+        return Entry(uid, "aside") if Path(self._path(uid, _ASIDE)).is_file() else None
 
     def entries(self) -> list[Entry]:
         """All entries in the order of their UIDs. An entry whose file stays the same is the same object.
@@ -173,14 +174,13 @@ class Store:
         if known is not None and known[0] == _signature(status):
             return known[1]
         try:
-            with self._path(uid).open("rb") as file:
-                signature = _signature(os.fstat(file.fileno()))
-                entry = _entry(uid, file.read(MAX_BYTES))
+            content, status = read_up_to(self._path(uid), MAX_BYTES)
         except FileNotFoundError:
             raise
         except OSError:
             return Entry(uid, "unreadable")  # one bad record disturbs no other; the next look may succeed
-        self._known[uid] = (signature, entry)
+        entry = _entry(uid, content)
+        self._known[uid] = (_signature(status), entry)
         return entry
 
     def write(self, record: Record) -> None:
@@ -189,12 +189,13 @@ class Store:
             raise ValueError(f"no record of a claim: {record}")
         path, content = self._path(record.uid), msgspec.json.encode(record) + b"\n"
         try:
-            write_atomically(path, content)
+            status = write_atomically(path, content)
         except MachineError:
             self.make_folders()  # somebody removed it
-            write_atomically(path, content)
+            status = write_atomically(path, content)
+        self._known[record.uid] = (_signature(status), Entry(record.uid, "readable", record))
         try:
-            self._path(record.uid, _ASIDE).unlink(missing_ok=True)
+            Path(self._path(record.uid, _ASIDE)).unlink(missing_ok=True)
         except OSError as error:
             raise MachineError(f"cannot remove {self._path(record.uid, _ASIDE)}: {error.strerror}") from error
 
@@ -204,14 +205,14 @@ class Store:
         try:
             for end in (_ASIDE, _RECORD):
                 with contextlib.suppress(IsADirectoryError):  # nobody's record
-                    self._path(uid, end).unlink(missing_ok=True)
+                    Path(self._path(uid, end)).unlink(missing_ok=True)
         except OSError as error:
             raise MachineError(f"cannot remove {self._path(uid)}: {error.strerror}") from error
 
     def set_aside(self, uid: str) -> bool:
         """Give a record that does not parse another name. Needs the lock. True when it had to be done."""
         try:
-            self._path(uid).replace(self._path(uid, _ASIDE))
+            os.replace(self._path(uid), self._path(uid, _ASIDE))  # noqa: PTH105 - as above
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -244,10 +245,10 @@ class Store:
         except OSError as error:
             raise MachineError(f"cannot remove {self._claims / boot}: {error.strerror}") from error
 
-    def _path(self, uid: str, end: str = _RECORD) -> Path:
+    def _path(self, uid: str, end: str = _RECORD) -> str:
         if not is_uid(uid):
             raise ValueError(f"not a UUID: {uid!r}")
-        return self._folder / f"{uid}{end}"
+        return f"{self._prefix}{uid}{end}"
 
 
 def sweep(folder: Path, prefix: str) -> int:

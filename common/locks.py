@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from common.errors import MachineError
 
@@ -21,6 +20,22 @@ class LockTimeoutError(MachineError):
     """The lock was not to be had in time, or whoever wanted it gave up."""
 
 
+class _Taken:
+    """A locked file. The lock belongs to this opening of it: closing it, or dying, gives it back."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> "_Taken":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
 class FileLock:
     """A lock over threads and processes that several callers take for a short time.
 
@@ -30,8 +45,8 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         """`path` is made when it is missing; its folder must exist when the lock is taken."""
-        self._path = path
-        self._turn = path.with_name(f"{path.name}.turn")
+        self._path = str(path)
+        self._turn = f"{path}.turn"
         self._threads = threading.Lock()  # queues the threads of this process, so that one of them asks
 
     @contextlib.contextmanager
@@ -53,9 +68,7 @@ class FileLock:
         finally:
             self._threads.release()
 
-    def _ask(
-        self, path: Path, deadline: float, timeout_s: float, cancelled: threading.Event | None
-    ) -> IO[bytes]:
+    def _ask(self, path: str, deadline: float, timeout_s: float, cancelled: threading.Event | None) -> _Taken:
         tries = 0
         while True:
             if cancelled is not None and cancelled.is_set():
@@ -80,8 +93,8 @@ class LifeLock:
     """A lock that a process takes once and holds until it ends: who has it is the active one of several."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[bytes] | None = None
+        self._path = str(path)
+        self._file: _Taken | None = None
 
     def try_take(self) -> bool:
         """Whether this process holds the lock now. Taking it again after success costs nothing.
@@ -100,20 +113,23 @@ class LifeLock:
             self._file = None
 
 
-def _take(path: Path) -> IO[bytes] | None:
+def _take(path: str) -> _Taken | None:
     """The locked file, or None when somebody else has it. Raises MachineError when it cannot be opened."""
     try:
-        file = path.open("ab", buffering=0)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise MachineError(
             f"cannot open the lock {path}: {error.strerror}; check that its folder exists and can be written"
         ) from error
+    locked = False
     try:
-        # the lock belongs to this opening of the file: closing it, or dying, gives it back
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = os.path.samestat(os.fstat(handle), os.stat(path))  # noqa: PTH116 - a Path costs more
     except (BlockingIOError, FileNotFoundError):
-        pass
-    file.close()  # busy, or somebody removed the file meanwhile and the next one makes another
-    return None
+        pass  # busy, or somebody removed the file meanwhile and the next one makes another
+    except OSError as error:
+        raise MachineError(f"cannot lock {path}: {error.strerror}") from error
+    finally:
+        if not locked:
+            os.close(handle)
+    return _Taken(handle) if locked else None

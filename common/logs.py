@@ -55,7 +55,8 @@ class TextFormatter(logging.Formatter):
         fields: dict[str, str] = getattr(record, _FIELDS, {})
         told = "".join(f" {name}={value}" for name, value in fields.items())
         line = f"{_moment(record)} {record.levelname} {self._service}: {record.getMessage()}{told}"
-        line = line.translate(_CONTROL)
+        if not line.isprintable():
+            line = line.translate(_CONTROL)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -85,6 +86,8 @@ def set_up_logs(service: str, settings: Settings, stream: TextIO | None = None) 
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(service) if settings.log_format == "json" else TextFormatter(service))
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
+    # no line of ours names thread, process or line of code: the library need not find them out for each
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # libraries speak about themselves only when something is wrong
     for library in ("urllib3", "kubernetes", "asyncio", "grpc"):
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
@@ -92,4 +95,4 @@ def set_up_logs(service: str, settings: Settings, stream: TextIO | None = None) 
 
 def _moment(record: logging.LogRecord) -> str:
     moment = datetime.fromtimestamp(record.created, tz=UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"

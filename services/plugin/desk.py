@@ -1,7 +1,7 @@
 """The work of prepare and unprepare, one claim at a time, in the thread of a pool."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from common.cdi import Specs
@@ -17,6 +17,7 @@ from services.plugin.calls import CallTime, ClaimName
 from services.plugin.holders import Holding, holdings, is_held, refusal, usb_devices_of
 from services.plugin.offers import Offers
 from services.plugin.rebind import Rebinder
+from services.plugin.turns import Turn, Turns
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Desk:
         pool: str,
         waited: Callable[[float], None],
     ) -> None:
-        """`waited` is told the seconds that each wait for the lock took."""
+        """`waited` is told the seconds that each claim waited for the lock."""
         self._claims = claims
         self._store = store
         self._specs = specs
@@ -65,8 +66,13 @@ class Desk:
         self._rebinder = rebinder
         self._driver = driver
         self._pool = pool
-        self._waited = waited
+        self._turns = Turns(store.lock, self._held, waited)
         self._projector = Projector(store, specs, slots)
+
+    @property
+    def waiting(self) -> int:
+        """How many claims wait for the lock of the records now."""
+        return self._turns.waiting
 
     def prepare(self, asked: ClaimName, call: CallTime) -> tuple[Prepared, ...]:
         """Promise the claim's devices: record, spec, CDI names. The same again for a claim that is prepared.
@@ -77,11 +83,14 @@ class Desk:
         claim = self._claims.claim(asked.namespace, asked.name, min(call.left_s(), READ_S))
         ours = wanted(claim, asked, self._driver, self._pool)
         known = self._offers.find(self._unknown(asked.uid, ours), call)
-        with self._store.lock(call.left_s(), call.cancelled) as waited_s:
-            self._waited(waited_s)
+
+        def work(turn: Turn) -> Record:
             seen: Seen = {}
-            record = self._existing(asked.uid) or self._promise(asked, ours, known, seen)
+            record = self._existing(asked.uid) or self._promise(asked, ours, known, turn, seen)
             self._projector.project(asked.uid, seen)
+            return record
+
+        record = self._turns.do(work, call)
         return tuple(self._answer(asked.uid, result) for result in record.results)
 
     def unprepare(self, asked: ClaimName, call: CallTime) -> None:
@@ -93,10 +102,13 @@ class Desk:
             return  # nothing can have been prepared under it
         devices = usb_devices_of(self._results(asked))
         self._give_back(asked, devices)
-        with self._store.lock(call.left_s(), call.cancelled) as waited_s:
-            self._waited(waited_s)
+
+        def work(turn: Turn) -> None:
             self._specs.remove(asked.uid)
             self._store.remove(asked.uid)
+            turn.holds(asked.uid, [])
+
+        self._turns.do(work, call)
         # two last claims that end at once each saw the other before; with nothing unbound this does nothing
         self._give_back(asked, devices)
 
@@ -115,12 +127,18 @@ class Desk:
         return entry.record if entry is not None else None
 
     def _promise(
-        self, asked: ClaimName, ours: tuple[Wanted, ...], known: dict[str, Device], seen: Seen
+        self,
+        asked: ClaimName,
+        ours: tuple[Wanted, ...],
+        known: dict[str, Device],
+        turn: Turn,
+        seen: Seen,
     ) -> Record:
-        held = self._held(asked.uid)
+        held = turn.held_by_others(asked.uid)
         results = tuple(self._result(one, known.get(one.device), held, seen) for one in ours)
         record = Record(SCHEMA, asked.namespace, asked.name, asked.uid, results)
         self._store.write(record)
+        turn.holds(asked.uid, self._holdings([Entry(asked.uid, "readable", record)]))
         return record
 
     def _result(self, one: Wanted, device: Device | None, held: list[Holding], seen: Seen) -> Result:
@@ -151,11 +169,11 @@ class Desk:
             raise RequestError(words)
         return result
 
-    def _held(self, uid: str) -> list[Holding]:
-        return holdings(self._others(uid), self._specs, self._offers.place)
+    def _holdings(self, entries: Iterable[Entry]) -> list[Holding]:
+        return holdings(entries, self._specs, self._offers.place)
 
-    def _others(self, uid: str) -> list[Entry]:
-        return [entry for entry in self._store.entries() if entry.uid != uid]
+    def _held(self) -> list[Holding]:
+        return self._holdings(self._store.entries())
 
     def _results(self, asked: ClaimName) -> tuple[Result, ...]:
         try:
@@ -169,7 +187,7 @@ class Desk:
         """Bind the drivers of those USB devices again that no other claim holds. Never raises."""
         try:
             unbound = [device for device in devices if "" in self._slots.drivers(device).values()]
-            held = self._held(asked.uid) if unbound else []
+            held = [one for one in self._held() if one.entry.uid != asked.uid] if unbound else []
         except MachineError as error:
             claim_log(log, *asked).warning("no driver is bound again: %s", error)
             return

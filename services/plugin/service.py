@@ -38,6 +38,7 @@ from services.plugin.pool import Pool
 from services.plugin.rebind import Rebinder
 from services.plugin.registration import LOOK_S, Keeper, Registrar
 from services.plugin.sockets import Endpoint, Names, remove_leftovers, socket_names
+from services.plugin.ticks import ClaimTicks
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,8 @@ class PluginService:
             ends.callback(self._cluster.close)
             hub = HealthHub(self._look, self._settings.node_name)
             self._metrics.health_streams.set_function(lambda: hub.streams)
-            plugin = DraPlugin(self._desk(), self._metrics, lambda: sender.tick("claims"))
+            ticks = ClaimTicks(lambda: sender.tick("claims"))
+            plugin = DraPlugin(self._desk(), self._metrics, ticks.changed)
             registrar = Registrar(self._settings.driver, names.service, self._metrics)
             service = Endpoint(names.service, lambda server: _add_service(server, plugin, hub))
             registration = Endpoint(names.registration, lambda server: _add_registration(server, registrar))

@@ -19,9 +19,9 @@ from services.reconciler.schedule import Cause, Schedule
 log = logging.getLogger(__name__)
 
 ACTIVE_LOCK = "reconciler.active.lock"
-# A pass for records at most as often: the plugin made those specs true itself. What the hardware did since
-# still shows within the 50 ms that a spec may be wrong after a removal.
-RECORDS_S = 0.02
+# A pass for records at most as often: the plugin made those specs true itself. What the hardware does comes
+# at once all the same; if that were lost, this is within the 50 ms that a spec may be wrong after a removal.
+RECORDS_S = 0.04
 STANDBY_LOOK_S = 1.0  # how often one that stands by asks for the lock
 
 

@@ -12,6 +12,7 @@ from tests.services.machine import PlayedMachine
 from tests.services.played_node import NODE
 
 DEFAULT_SETTLE_S = 1.0
+MEMORY = Path("/dev/shm")  # the CDI folder of a node is below /run, in memory; the records are on its disk
 
 
 class MeasuredNode(PlayedMachine):
@@ -19,6 +20,9 @@ class MeasuredNode(PlayedMachine):
 
     def __init__(self, run: Path, adapters: int, root: Path | None = None) -> None:
         super().__init__(run, adapters)
+        self._memory = Path(tempfile.mkdtemp(prefix="bench-", dir=MEMORY)) if MEMORY.is_dir() else None
+        if self._memory is not None:
+            self.cdi = self._memory / "cdi"
         self.api = ApiStandIn()
         self.api.start()
         self.api.store.add_node(NODE)
@@ -57,6 +61,8 @@ class MeasuredNode(PlayedMachine):
     def close(self) -> None:
         super().close()
         self.api.stop()
+        if self._memory is not None:
+            shutil.rmtree(self._memory, ignore_errors=True)
 
 
 @contextmanager

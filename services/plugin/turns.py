@@ -1,0 +1,132 @@
+"""The lock of records and specs, taken once for all claims that wait for it.
+
+Taking the lock and listing the records costs as much as the work for one claim. Whoever gets the lock does
+the work of all who asked by then, each claim with its own result and its own error.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar, cast
+
+from services.plugin.calls import CallTime
+from services.plugin.holders import Holding
+
+T = TypeVar("T")
+
+_LISTEN_S = 0.05  # how long one that waits for another thread does not see that its call ended
+
+
+class Turn:
+    """What the holder of the lock knows of who holds which hardware, for as long as it has the lock."""
+
+    def __init__(self, look: Callable[[], list[Holding]]) -> None:
+        """`look` lists the holdings of all records; it is asked when they are first needed."""
+        self._look = look
+        self._held: list[Holding] | None = None
+
+    def held_by_others(self, uid: str) -> list[Holding]:
+        """The holdings of all claims but this one. Raises MachineError when the records cannot be listed."""
+        if self._held is None:
+            self._held = self._look()
+        return [one for one in self._held if one.entry.uid != uid]
+
+    def changed(self) -> None:
+        """A record may be written, removed or neither: look again before the next answer."""
+        self._held = None
+
+    def holds(self, uid: str, holdings: list[Holding]) -> None:
+        """The record of a claim was written, or removed: then it holds nothing."""
+        if self._held is not None:
+            self._held = self.held_by_others(uid) + holdings
+
+
+class Lock(Protocol):
+    """The lock of the store."""
+
+    def __call__(
+        self, timeout_s: float, cancelled: threading.Event | None = None
+    ) -> AbstractContextManager[float]:
+        """See Store.lock."""
+
+
+class Turns:
+    """Hands work to whoever holds the lock. Safe in many threads."""
+
+    def __init__(
+        self, lock: Lock, look: Callable[[], list[Holding]], waited: Callable[[float], None]
+    ) -> None:
+        """`look` as in Turn; `waited` is told the seconds that each claim waited for its turn."""
+        self._lock = lock
+        self._look = look
+        self._waited = waited
+        self._first = threading.Lock()  # who has it takes the lock of the store for all
+        self._waiting: deque[_Job] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many claims wait for a turn that has not begun."""
+        return len(self._waiting)
+
+    def do(self, work: Callable[[Turn], T], call: CallTime) -> T:
+        """The result of `work`, done once under the lock, in this thread or in another one's turn.
+
+        Raises what `work` raises, and MachineError when the time of the call is over before its turn.
+        """
+        job = _Job(work, call)
+        self._waiting.append(job)
+        try:
+            self._await(job)
+            try:
+                if not job.done:
+                    self._work(call)
+            finally:
+                self._first.release()
+        except BaseException:
+            self._withdraw(job)
+            raise
+        if job.error is not None:
+            raise job.error
+        return cast(T, job.result)
+
+    def _await(self, job: "_Job") -> None:
+        while not self._first.acquire(timeout=min(job.call.left_s(), _LISTEN_S)):
+            pass  # left_s raises when the time is over
+
+    def _work(self, call: CallTime) -> None:
+        with self._lock(call.left_s(), call.cancelled):
+            turn = Turn(self._look)
+            for _ in range(len(self._waiting)):  # who comes later has a turn of its own: others want the lock
+                self._waiting.popleft().run(turn, self._waited)
+
+    def _withdraw(self, job: "_Job") -> None:
+        """Take back what nobody began; what somebody works at ends before the caller goes on."""
+        try:
+            self._waiting.remove(job)
+        except ValueError:
+            with self._first:
+                pass
+
+
+class _Job:
+    """One claim's work, and what came of it."""
+
+    def __init__(self, work: Callable[[Turn], Any], call: CallTime) -> None:
+        self.call = call
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._work = work
+        self._asked_at = time.monotonic()
+
+    def run(self, turn: Turn, waited: Callable[[float], None]) -> None:
+        waited(time.monotonic() - self._asked_at)
+        try:
+            self.call.left_s()
+            self.result = self._work(turn)
+        except BaseException as error:  # noqa: BLE001 - raised again where the work was asked for
+            self.error = error
+            turn.changed()  # it may have got half-way
+        self.done = True
