@@ -5,8 +5,9 @@ Each service declares its own in services/<name>/metrics.py, as a class that tak
 
 import importlib.metadata
 import platform
+import time
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 QUICK_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # calls and passes
@@ -38,6 +39,33 @@ def new_registry(service: str) -> CollectorRegistry:
     )
     build.labels(service=service, version=version(), python=platform.python_version()).set(1)
     return registry
+
+
+class InventoryAge:
+    """How old the watcher's last inventory is, for the processes that hear it on the bus."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._came_at = time.monotonic()
+        age = Gauge(
+            "liken_inventory_age_seconds",
+            "Time since the last inventory came from the watcher.",
+            registry=registry,
+        )
+        age.set_function(lambda: time.monotonic() - self._came_at)
+
+    def came(self) -> None:
+        """An inventory came just now."""
+        self._came_at = time.monotonic()
+
+
+def lock_wait(registry: CollectorRegistry) -> Histogram:
+    """Seconds that a claim waited for the lock of the records."""
+    return Histogram(
+        "liken_lock_wait_seconds",
+        "Time to wait for the lock of the claim records.",
+        buckets=QUICK_S,
+        registry=registry,
+    )
 
 
 def version() -> str:

@@ -65,7 +65,7 @@ class BusListener:
             if inventory is not None:
                 self._offers.update(inventory)
                 self._slots.hear(inventory)
-                self._metrics.inventory_came()
+                self._metrics.inventory.came()
         else:
             presence = decode(topic, payload, Presence)
             self._in_loop(lambda: self._hub.update(presence))

@@ -1,10 +1,8 @@
 """What the plugin counts and measures."""
 
-import time
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from common.metrics import QUICK_S
+from common.metrics import QUICK_S, InventoryAge, lock_wait
 
 CALL_OUTCOMES = ("ok", "refused", "failed", "defect")  # refused: the claim's fault; failed: the machine's
 REBIND_OUTCOMES = ("bound", "no driver", "failed", "hung")
@@ -29,12 +27,7 @@ class PluginMetrics:
             buckets=QUICK_S,
             registry=registry,
         )
-        self.lock_wait = Histogram(
-            "liken_lock_wait_seconds",
-            "Time to wait for the lock of the claim records.",
-            buckets=QUICK_S,
-            registry=registry,
-        )
+        self.lock_wait = lock_wait(registry)
         self.rebinds = Counter(
             "liken_rebinds",
             "USB interfaces offered to their kernel drivers again after the last claim ended, by outcome.",
@@ -59,13 +52,7 @@ class PluginMetrics:
         self.health_streams = Gauge(
             "liken_health_streams", "Health streams that the kubelet holds open.", registry=registry
         )
-        self._inventory_at = time.monotonic()
-        age = Gauge(
-            "liken_inventory_age_seconds",
-            "Time since the last inventory came from the watcher.",
-            registry=registry,
-        )
-        age.set_function(lambda: time.monotonic() - self._inventory_at)
+        self.inventory = InventoryAge(registry)
         for outcome in CALL_OUTCOMES:
             self.prepare.labels(outcome)
             self.unprepare.labels(outcome)
@@ -75,7 +62,3 @@ class PluginMetrics:
             self.socket_losses.labels(socket)
         for outcome in ("accepted", "rejected", "missing"):
             self.registrations.labels(outcome)
-
-    def inventory_came(self) -> None:
-        """An inventory came just now."""
-        self._inventory_at = time.monotonic()

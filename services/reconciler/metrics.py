@@ -1,12 +1,11 @@
 """What the reconciler counts and measures."""
 
-import time
 from collections import Counter as Tally
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from common.inventory import Presence, PresenceState
-from common.metrics import QUICK_S
+from common.metrics import QUICK_S, InventoryAge, lock_wait
 
 STATES: tuple[PresenceState, ...] = ("present", "absent", "withheld", "changed", "unknown")
 REASONS = ("renumbered", "vanished", "orphan", "broken", *STATES[1:])
@@ -40,12 +39,7 @@ class ReconcilerMetrics:
             "Claims that a pass could not bring to an end; the next pass tries again.",
             registry=registry,
         )
-        self.lock_wait = Histogram(
-            "liken_lock_wait_seconds",
-            "Time to wait for the lock of the claim records.",
-            buckets=QUICK_S,
-            registry=registry,
-        )
+        self.lock_wait = lock_wait(registry)
         self.claims = Gauge("liken_prepared_claims", "Claims that are prepared now.", registry=registry)
         self.unreadable = Gauge(
             "liken_unreadable_records",
@@ -61,21 +55,11 @@ class ReconcilerMetrics:
         self.active = Gauge(
             "liken_reconciler_active", "1 when this process writes, 0 while it stands by.", registry=registry
         )
-        self._inventory_at = time.monotonic()
-        age = Gauge(
-            "liken_inventory_age_seconds",
-            "Time since the last inventory came from the watcher.",
-            registry=registry,
-        )
-        age.set_function(lambda: time.monotonic() - self._inventory_at)
+        self.inventory = InventoryAge(registry)
         for cause in CAUSES:
             self.passes.labels(cause)
         for reason in REASONS:
             self.rewrites.labels(reason)
-
-    def inventory_came(self) -> None:
-        """An inventory came just now."""
-        self._inventory_at = time.monotonic()
 
     def presence(self, presence: Presence) -> None:
         """What the last pass found."""

@@ -89,7 +89,7 @@ class Loop:
         for message in messages:
             if message.topic == "inventory" and message.payload is not None:
                 self._schedule.inventory(time.monotonic())
-                self._metrics.inventory_came()
+                self._metrics.inventory.came()
                 self._learn(message)
         return topics
 
