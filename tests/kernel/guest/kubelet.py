@@ -11,6 +11,7 @@ from services.plugin.api import (
     pluginregistration_pb2,
     pluginregistration_pb2_grpc,
 )
+from tests.waiting import eventually
 
 CALL_S = 45.0  # kubernetes pkg/kubelet/cm/dra/plugin
 CONNECT_S = 60.0
@@ -18,10 +19,11 @@ Claim = dict[str, str]  # namespace, name, uid
 
 
 def register(kubelet_dir: str) -> str:
-    """Find the plugin's registration socket, accept it; the path of its service socket."""
-    found = sorted((Path(kubelet_dir) / "plugins_registry").glob("*.sock"))
-    if not found:
-        raise FileNotFoundError(f"no registration socket in {kubelet_dir}/plugins_registry")
+    """Wait for the plugin's registration socket, accept it; the path of its service socket."""
+    folder = Path(kubelet_dir) / "plugins_registry"
+    found = eventually(
+        lambda: sorted(folder.glob("*.sock")), CONNECT_S, f"a registration socket in {folder}", step_s=0.1
+    )
     with grpc.insecure_channel(f"unix:{found[-1]}") as channel:
         registration = pluginregistration_pb2_grpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
         info = registration.GetInfo(
