@@ -59,10 +59,10 @@ class InventoryAge:
 
 
 def lock_wait(registry: CollectorRegistry) -> Histogram:
-    """Seconds that a claim waited for the lock of the records."""
+    """Seconds that a claim waited for the lock of the records, and for those done before it."""
     return Histogram(
         "liken_lock_wait_seconds",
-        "Time to wait for the lock of the claim records.",
+        "Time that a claim waits for its turn to change records and specs.",
         buckets=QUICK_S,
         registry=registry,
     )

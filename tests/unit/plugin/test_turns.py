@@ -13,7 +13,7 @@ from common.errors import MachineError
 from common.locks import FileLock, LockTimeoutError
 from services.plugin.calls import CallTime
 from services.plugin.holders import Holding
-from services.plugin.turns import Turn, Turns
+from services.plugin.turns import AT_ONCE, Turn, Turns
 from tests.claim_bench import Bench
 from tests.unit.claims.shapes import adapter
 from tests.waiting import eventually
@@ -109,28 +109,65 @@ def test_one_that_goes_first_and_gives_up_leaves_its_turn_to_the_next(callers: C
     assert patient.result(5) == "patient"
 
 
-def test_work_that_somebody_began_ends_before_its_caller_goes_on(callers: Callers) -> None:
-    """Else the end of the work would be told to nobody."""
-    began, go_on, call = threading.Event(), threading.Event(), CallTime(20.0)
-    done: list[str] = []
+class Slow:
+    """Work that ends when it is told to."""
 
-    def slow(turn: Turn) -> None:
-        began.set()
-        go_on.wait(10)
-        done.append("slow")
+    def __init__(self) -> None:
+        self.began, self.go_on = threading.Event(), threading.Event()
 
+    def __call__(self, turn: Turn) -> str:
+        self.began.set()
+        assert self.go_on.wait(10)
+        return "slow"
+
+
+def test_work_that_somebody_began_counts_although_its_call_is_cancelled(callers: Callers) -> None:
+    """The claim is prepared: an error would say otherwise, and the end of the work be told to nobody."""
+    slow, call = Slow(), CallTime(20.0)
     with callers.theirs.held(5.0):
         leader = callers.ask(lambda turn: None)
         asked = callers.ask(slow, call)
-    assert began.wait(5)
+    assert slow.began.wait(5)
     call.cancelled.set()
     with pytest.raises(TimeoutError):
         asked.result(0.2)  # four times as long as it takes to notice
-    go_on.set()
-    with pytest.raises(MachineError, match="cancelled"):
-        asked.result(5)
+    slow.go_on.set()
+    assert asked.result(5) == "slow"
     leader.result(5)
-    assert done == ["slow"]
+
+
+def test_one_that_withdraws_in_the_middle_of_a_turn_spoils_nobodys_result(callers: Callers) -> None:
+    slow, call = Slow(), CallTime(20.0)
+    with callers.theirs.held(5.0):
+        leader = callers.ask(slow)
+        given_up = callers.ask(lambda turn: None, call)
+    assert slow.began.wait(5)
+    call.cancelled.set()
+    with pytest.raises(MachineError, match="cancelled"):
+        given_up.result(5)
+    slow.go_on.set()
+    assert leader.result(5) == "slow"
+    assert callers.pool.submit(callers.turns.do, lambda turn: "next", CallTime(5.0)).result(5) == "next"
+
+
+def test_who_is_done_goes_on_while_others_of_the_turn_are_at_work(callers: Callers) -> None:
+    slow = Slow()
+    with callers.theirs.held(5.0):
+        leader = callers.ask(lambda turn: "leader")
+        quick = callers.ask(lambda turn: "quick")
+        last = callers.ask(slow)
+    assert slow.began.wait(5)
+    assert quick.result(5) == "quick"
+    assert not last.done()
+    slow.go_on.set()
+    assert (leader.result(5), last.result(5)) == ("leader", "slow")
+
+
+def test_the_lock_is_given_back_after_a_few_claims(callers: Callers) -> None:
+    with callers.theirs.held(5.0):
+        asked = [callers.ask(lambda turn: turn) for _ in range(2 * AT_ONCE)]
+    turns = [one.result(5) for one in asked]
+    assert [turn is turns[0] for turn in turns] == AT_ONCE * [True] + AT_ONCE * [False]
 
 
 def test_of_two_claims_on_one_device_in_one_turn_one_gets_it(tmp_path: Path) -> None:
@@ -165,3 +202,40 @@ def test_a_device_given_back_in_a_turn_is_free_for_the_next_claim_of_the_turn(tm
         begun.result(5)
     assert bench.paths(first) == {}
     assert bench.paths(second)["usb-1-2-1-0"][0] == "/dev/ttyUSB0"
+
+
+def test_a_device_that_two_claims_give_back_in_one_turn_has_its_driver_bound_though_both_calls_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each saw the other at its start; who gives up is not told that nothing was done."""
+    bench = Bench(tmp_path)
+    device = bench.machine.usb("1-2")
+    for number in (0, 1):
+        bench.machine.tty(bench.machine.interface(device, number, driver="ftdi_sio"), f"ttyUSB{number}")
+    adapter(bench.machine, "1-4", "ttyUSB2")
+    claims, last = [bench.take(f"usb-1-2-1-{number}") for number in (0, 1)], bench.claim("usb-1-4-1-0")
+    bench.machine.unbind(f"{device}/1-2:1.0")
+    began, go_on, inspect = threading.Event(), threading.Event(), bench.slots.inspect
+
+    def slow(*words: Any) -> Any:
+        began.set()
+        assert go_on.wait(10)
+        return inspect(*words)
+
+    monkeypatch.setattr(bench.slots, "inspect", slow)
+    calls = [CallTime(20.0), CallTime(20.0)]
+    with ThreadPoolExecutor(3) as pool:
+        with Store(bench.plugin_dir, bench.store.boot).lock(5.0):
+            ended = []
+            for number, (claim, call) in enumerate(zip(claims, calls, strict=True), start=1):
+                ended.append(pool.submit(bench.desk.unprepare, claim, call))
+                eventually(lambda wanted=number: bench.desk.waiting == wanted, 5, "it waits")  # type: ignore[misc]
+            begun = pool.submit(bench.prepare, last)
+            eventually(lambda: bench.desk.waiting == 3, 5, "the last waits")
+        assert began.wait(5)
+        for call in calls:
+            call.cancelled.set()
+        go_on.set()
+        for one in (*ended, begun):
+            one.result(5)
+    assert bench.probe.read_bytes() == b"1-2:1.0"
