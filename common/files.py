@@ -1,13 +1,19 @@
 """The one way liken replaces a file: whole, or not at all."""
 
+import itertools
 import os
 import posixpath
+import stat
 from pathlib import Path
 
 from common.errors import MachineError
 
 TEMPORARY_PREFIX = ".liken-"  # readers of CDI and record folders take *.json and *.yaml only
 _PIECE = 64 * 1024
+# Of temporary names: processes of several containers have the same number. Not the module tempfile, which
+# loads random numbers and three kinds of compression into each process.
+_WRITER = os.urandom(6).hex()
+_NUMBERS = itertools.count()
 
 
 def write_atomically(path: str | Path, content: bytes, mode: int = 0o644) -> os.stat_result:
@@ -18,15 +24,15 @@ def write_atomically(path: str | Path, content: bytes, mode: int = 0o644) -> os.
     Raises MachineError when the folder cannot be written (full, read-only, missing).
     """
     folder, name = posixpath.split(str(path))
-    # not the module tempfile: it loads random numbers and three kinds of compression into each process
-    temporary = posixpath.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(6).hex()}")
+    temporary = posixpath.join(folder, f"{TEMPORARY_PREFIX}{name}-{_WRITER}-{next(_NUMBERS)}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             try:
                 _write(handle, content)
-                os.fchmod(handle, mode)
                 status = os.fstat(handle)
+                if stat.S_IMODE(status.st_mode) != mode:  # the process has an umask of its own
+                    os.fchmod(handle, mode)
             finally:
                 os.close(handle)
             os.replace(temporary, path)  # noqa: PTH105 - a Path costs more than the call

@@ -4,7 +4,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,9 @@ ADAPTERS = 30
 REMOVALS = 100
 PLUGS = 8
 LOAD_CALLERS = 4
+MANY, MANY_AT_ONCE = 1000, 100
+WALKS = 20  # removals in the middle of one
+INTO_WALK_S = 0.02  # one takes some 100 ms on the machine of MANY adapters
 
 
 def measure() -> Iterator[Row]:
@@ -29,13 +32,30 @@ def measure() -> Iterator[Row]:
                 played, f"30 claims, {LOAD_CALLERS} callers prepare and unprepare all the time"
             )
         yield from _plugs(played)
+    with node(MANY) as played:
+        for first in range(1, MANY, MANY_AT_ONCE):
+            played.prepare(range(first, first + MANY_AT_ONCE))
+        eventually(lambda: len(played.offered()) == MANY, 60, "the slices are complete")
+        yield from _removals(played, f"{MANY} claims, quiet")
+        how = f"{MANY} claims, while the watcher walks"
+        yield from _removals(played, how, count=WALKS, before=partial(_begin_walk, played))
 
 
-def _removals(played: MeasuredNode, how: str) -> Iterator[Row]:
+def _begin_walk(played: MeasuredNode) -> None:
+    """Give the watcher reason for a walk, and come back when that has begun."""
+    time.sleep(2 * DEFAULT_SETTLE_S)  # what went before is settled and walked
+    played.send("change", f"/devices/pci0000:00/0000:00:14.0/usb1/{address(MANY)}")
+    time.sleep(DEFAULT_SETTLE_S + INTO_WALK_S)
+
+
+def _removals(
+    played: MeasuredNode, how: str, count: int = REMOVALS, before: Callable[[], None] = lambda: None
+) -> Iterator[Row]:
     taken = []
-    for turn in range(REMOVALS):
+    for turn in range(count):
         number = turn % (ADAPTERS // 2) + 1
         path = played.spec_path(played.claims[number])
+        before()
         sent = played.unplug(number)
         taken.append(_safe_at(path) - sent.at)
         played.plug(number)

@@ -1,7 +1,9 @@
 """A process under test: started, asked over HTTP, ended whatever happens."""
 
 import contextlib
+import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,10 +19,22 @@ ROOT = Path(__file__).parents[2]
 START_S = 20.0  # on two processors that others use too
 
 
+# Below the ports that the kernel gives to connections; each process of tests begins somewhere else.
+_PORTS = itertools.cycle(random.sample(range(20_000, 30_000), 10_000))
+
+
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A TCP port that nobody listens on now, that no connection takes, and that was not handed out lately.
+
+    The kernel would give a port again to the next who asks, before the process that it is for listens on it.
+    """
+    for port in _PORTS:
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue  # somebody listens there
+    raise AssertionError("every port is taken")
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
