@@ -43,7 +43,7 @@ lint: $(READY)
 
 # a kernel of its own under QEMU; root, because it installs Debian packages
 test-kernel: $(READY)
-	@$(BIN)/python -m pytest tests/kernel $(if $(filter all,$(SET)),,-m "not long")
+	@$(BIN)/python -m tests.kernel $(if $(filter all,$(SET)),,-m "not long")
 
 # API server, scheduler, kubelet and containerd of its own; root
 test-cluster: $(READY)

@@ -17,6 +17,7 @@ from tests.kernel.runtime import Runtime, programs
 SCENARIO_S = 600  # the first one boots, and the very first installs packages
 
 ALWAYS_THERE = "usb-1-3-1-0"  # a device of the machine at boot
+EMULATOR_FAILED = 75  # "try again", as sysexits.h has it
 START_S = 180.0  # four Python processes and a first walk, on an emulated and busy processor
 
 Tell = Callable[[str], None]
@@ -29,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.timeout(SCENARIO_S * (4 if item is items[0] else 1)))
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End the run when the emulator broke its guest; `python -m tests.kernel` begins another."""
+    guest = getattr(item, "funcargs", {}).get("guest")
+    if isinstance(guest, Guest) and guest.locked_up():
+        pytest.exit("the emulated kernel locked up", returncode=EMULATOR_FAILED)
 
 
 @pytest.fixture(scope="session")

@@ -25,9 +25,12 @@ BOOT_TIMEOUT_S = 180.0
 # An older processor is cheaper to emulate: no wide vectors, which C libraries would use for every copy. The
 # guards against its flaws cost as much again; without the last words the clock is read from an emulated chip.
 CPU = "Nehalem-v1,+rdrand"
+# A kernel of which both processors spin, which the emulator brings about once in a long while, ends at once.
 KERNEL_WORDS = (
     "console=ttyS0 panic=-1 quiet loglevel=4 random.trust_cpu=on mitigations=off tsc=reliable clocksource=tsc"
+    " softlockup_panic=1 watchdog_thresh=30"
 )
+LOCKED_UP = "softlockup: hung tasks"  # linux kernel/watchdog.c, the words of its panic
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 BOOT_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay", "virtio_blk", "ext4", "virtio_console")
 PRODUCT = ("common", "services", "images", "tests/kernel", "tests/__init__.py", "tests/waiting.py")
@@ -84,6 +87,10 @@ class Guest:
     def console(self, lines: int = 30) -> str:
         text = (self.work / "console.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+    def locked_up(self) -> bool:
+        """Whether the guest ended because its processors spun."""
+        return self._process.poll() is not None and LOCKED_UP in self.console(500)
 
     def _receive(self) -> None:
         for line in self._socket.makefile("rb"):
