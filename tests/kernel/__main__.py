@@ -1,6 +1,6 @@
 """`make test-kernel`: the tests of this folder, once more when the emulator broke its guest.
 
-A guest of which both processors spin for a minute is the emulator at fault: no part of liken is in its kernel.
+A guest of which both processors spin for a minute is the emulator at fault: liken has no part in its kernel.
 """
 
 import signal

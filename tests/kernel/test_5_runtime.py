@@ -1,5 +1,6 @@
 """Scenario 5: a real container runtime consumes the specs."""
 
+import json
 import time
 
 import pytest
@@ -7,11 +8,12 @@ import pytest
 from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
 from tests.kernel.plugs import KINDS, Plugs
-from tests.kernel.product import Claim, Product, absent
+from tests.kernel.product import STATE, Claim, Product, absent
 from tests.kernel.runtime import Runtime
 
 KEYBOARD = KINDS["keyboard"]
 NAME = "usb-1-8-1-0"
+OTHERS_SPEC = f"{STATE}/cdi/example.com-clock.json"
 
 
 @pytest.fixture
@@ -58,6 +60,22 @@ def test_a_user_without_privilege_opens_the_nodes(
     done = runtime.run(claim.ids[NAME], "sh", "-c", f"{opened} && id -u", user="1000:1000")
     tell(f"uid {done['out'].strip()} opened {len(delivered(product, claim))} nodes")
     assert (done["code"], done["out"].strip()) == (0, "1000"), done
+
+
+def test_a_container_with_another_drivers_device_as_well_opens_both(
+    guest: Guest, product: Product, claim: Claim, runtime: Runtime
+) -> None:
+    """D7: what two drivers allow in one container adds up."""
+    clock = {"name": "rtc0", "containerEdits": {"deviceNodes": [{"path": "/dev/rtc0"}]}}
+    other = {"cdiVersion": "0.6.0", "kind": "example.com/clock", "devices": [clock]}
+    guest.call("write", OTHERS_SPEC, json.dumps(other))
+    opened = " && ".join(f"exec 3<{path}" for path in [*delivered(product, claim), "/dev/rtc0"])
+    done = runtime.run([*claim.ids[NAME], "example.com/clock=rtc0"], "sh", "-c", f"{opened} && echo both")
+    assert (done["code"], done["out"].strip()) == (0, "both"), done
+    alone = runtime.run(claim.ids[NAME], "ls", "/dev/rtc0")
+    assert alone["code"] != 0
+    assert json.loads(guest.call("read", OTHERS_SPEC)) == other
+    guest.run("rm", OTHERS_SPEC)
 
 
 def test_an_absent_device_stops_the_start_and_a_replug_lets_it_start_again(
