@@ -1,6 +1,7 @@
 """The service Registration: the kubelet asks who we are and tells whether it took us."""
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,6 +95,12 @@ class Keeper:
         """Service first: it must answer as soon as the other names it. Raises MachineError."""
         await self._service.bind()
         await self._register()
+
+    async def pause(self) -> None:
+        """Until the next look is due, or the kubelet has said something: that decides who is ready."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._registrar.notified.wait(), LOOK_S)
+        self._registrar.notified.clear()
 
     async def look(self) -> None:
         """One look. A socket that cannot be bound again is tried at the next look. Raises MachineError."""

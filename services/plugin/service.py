@@ -36,7 +36,7 @@ from services.plugin.metrics import PluginMetrics
 from services.plugin.offers import Offers
 from services.plugin.pool import Pool
 from services.plugin.rebind import Rebinder
-from services.plugin.registration import LOOK_S, Keeper, Registrar
+from services.plugin.registration import Keeper, Registrar
 from services.plugin.sockets import Endpoint, Names, remove_leftovers, socket_names
 from services.plugin.ticks import ClaimTicks
 
@@ -134,7 +134,7 @@ class PluginService:
 
     async def _keep(self, keeper: Keeper) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await keeper.pause()
             self._context.beat()
             try:
                 await keeper.look()

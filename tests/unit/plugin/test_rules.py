@@ -17,13 +17,14 @@ from common.errors import MachineError, RequestError
 from common.hardware.tree import TreeError
 from common.inventory import SCHEMA, ClaimPresence, DevicePresence, Facts, Inventory, Presence, PresenceState
 from services.plugin.allocation import base_request
+from services.plugin.api.pluginregistration_pb2 import RegistrationStatus
 from services.plugin.calls import KUBELET_LIMIT_S, CallTime
 from services.plugin.generate import API, generate
 from services.plugin.health import Health, HealthHub, health_of
 from services.plugin.metrics import PluginMetrics
 from services.plugin.offers import Offers
 from services.plugin.pool import Pool
-from services.plugin.registration import LAST_PAUSE_S, VERSIONS, Keeper, Registrar
+from services.plugin.registration import LAST_PAUSE_S, LOOK_S, VERSIONS, Keeper, Registrar
 from services.plugin.sockets import MAX_PATH, Names, remove_leftovers, socket_names
 
 ROOT = Path(__file__).parents[3]
@@ -214,6 +215,23 @@ def in_loop(work: Callable[[Clock], object]) -> None:
         clock = Clock()
         asyncio.get_running_loop().time = clock  # type: ignore[method-assign]
         await work(clock)  # type: ignore[misc]
+
+    asyncio.run(run())
+
+
+def test_the_next_look_is_as_soon_as_the_kubelet_has_said_something() -> None:
+    """A rolling update waits for it: the old pod ends when this one is ready."""
+
+    async def run() -> None:
+        keep, registrar, _, _ = keeper()
+        pause = asyncio.create_task(keep.pause())
+        await asyncio.sleep(0)
+        assert not pause.done()
+        await registrar.NotifyRegistrationStatus(RegistrationStatus(plugin_registered=True), None)
+        await asyncio.wait_for(pause, LOOK_S / 2)
+        assert keep.serves
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(keep.pause(), LOOK_S / 10)  # one word ends one pause
 
     asyncio.run(run())
 
