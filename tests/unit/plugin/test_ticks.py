@@ -7,21 +7,36 @@ from services.plugin.ticks import APART_S, ClaimTicks
 
 
 def test_the_first_change_is_told_at_once_and_the_last_of_a_burst_after_it() -> None:
-    told: list[str] = []
+    told: list[float] = []
+    now = 100.0
 
     async def burst() -> None:
-        ticks = ClaimTicks(lambda: told.append("tick"))
-        ticks.changed()
-        assert told == ["tick"]
+        nonlocal now
+        asyncio.get_running_loop().time = lambda: now  # type: ignore[method-assign]
+        ticks = ClaimTicks(lambda: told.append(now))
         for _ in range(50):
             ticks.changed()
-        assert told == ["tick"]
-        await asyncio.sleep(3 * APART_S)
-        assert told == ["tick", "tick"]
+        assert told == [100.0]
+        now = 100.0 + APART_S
+        await timers()
+        assert told == [100.0, now]
         ticks.changed()
-        assert told == ["tick", "tick", "tick"]
+        await timers()
+        assert told == [100.0, now]
+        now = 200.0
+        await timers()
+        assert told == [100.0, 100.0 + APART_S, 200.0]
+        now = 300.0
+        ticks.changed()
+        assert told == [100.0, 100.0 + APART_S, 200.0, 300.0]
 
     asyncio.run(burst())
+
+
+async def timers() -> None:
+    """Let the loop run what is due."""
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def test_a_change_in_another_thread_is_told_in_the_loop() -> None:

@@ -100,10 +100,12 @@ def test_one_whose_call_is_cancelled_while_it_waits_does_nothing_and_holds_up_no
 
 
 def test_one_that_goes_first_and_gives_up_leaves_its_turn_to_the_next(callers: Callers) -> None:
+    call = CallTime(20.0)
     with callers.theirs.held(5.0):
-        hasty = callers.ask(lambda turn: "hasty", CallTime(0.4))
+        hasty = callers.ask(lambda turn: "hasty", call)
         patient = callers.ask(lambda turn: "patient")
-        with pytest.raises(LockTimeoutError, match="held by another"):
+        call.cancelled.set()
+        with pytest.raises(LockTimeoutError, match="gave up"):
             hasty.result(5)
         assert callers.turns.waiting == 1
     assert patient.result(5) == "patient"
