@@ -92,10 +92,12 @@ def kill_during(machine: Supervised, service: str, action: Callable[[], object])
     killer.start()
     action()
     killer.join()
-    eventually(
-        lambda: set(machine.pids()) == set(SERVICES) and machine.pids()[service] != before[service], 30
-    )
-    after = machine.pids()
+
+    def restarted() -> dict[str, int]:
+        now = machine.pids()
+        return now if set(now) == set(SERVICES) and now[service] != before[service] else {}
+
+    after = eventually(restarted, 30, f"the {service} runs again")
     assert {name: pid for name, pid in after.items() if name != service} == {
         name: pid for name, pid in before.items() if name != service
     }
