@@ -30,10 +30,14 @@ MOST_CLAIMS = 30
 class Actions:
     """Does things to one system and keeps the model in step. `count` tells how often each was done."""
 
-    def __init__(self, system: System, model: Model, rng: random.Random, full_disks: bool) -> None:
+    def __init__(self, system: System, model: Model, seed: int, full_disks: bool, log: Path) -> None:
+        """Every action has random numbers of its own, by `seed` and its number; `log` gets a line of each."""
         self.system = system
         self.model = model
-        self.rng = rng
+        self.rng = random.Random(seed)
+        self.calm = False  # while set, nothing is killed, filled, deleted, and no second instance comes
+        self._seed = seed
+        self._log = log
         self.count: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -64,7 +68,13 @@ class Actions:
 
     def one(self) -> str:
         """One action, drawn by weight; its name."""
+        number = self.count.total()
+        self.rng = random.Random(f"{self._seed}-{number}")
         (action,) = self.rng.choices([row[0] for row in self.table], [row[1] for row in self.table])
+        if self.calm and action in (self.kill, self.fill_disk, self.delete_files, self.second_instance):
+            action = self.prepare
+        with self._log.open("a") as log:
+            log.write(f"{time.monotonic():.3f} {number} {action.__name__}\n")
         self.count[action.__name__] += 1
         action()
         return action.__name__
@@ -74,6 +84,10 @@ class Actions:
 
     def disturb(self) -> None:
         self._disturbed_until = time.monotonic() + DISTURBED_S
+
+    def recovered(self) -> None:
+        """All is as it has to be again."""
+        self._disturbed_until = 0.0
 
     # -- hardware
 
@@ -167,12 +181,20 @@ class Actions:
         self._calls = [call for call in self._calls if not call.done()]
         self._calls.append(self._pool.submit(work))
 
+    def fill_up(self) -> None:
+        """As many claims as there may be."""
+        before = -1
+        while before < len(self.model.held()):
+            before = len(self.model.held())
+            self.prepare()
+
     def prepare(self) -> None:
         free = self.model.free()
         if not free or len(self.model.held()) >= MOST_CLAIMS:
             return
         port = self.rng.choice(free)
-        held = Held(str(uuid.UUID(int=self.rng.getrandbits(128), version=4)), f"c{self.count.total()}", port)
+        uid = str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+        held = Held(uid, f"c{uid[:13]}", port)
         self._put_claim(held, port)
         self.model.put(held)
         self._call(lambda: self._prepare(held))
@@ -274,6 +296,8 @@ class Actions:
             self._empty_disks()
 
     def _empty_disks(self) -> None:
+        if not self._filled:
+            return
         for filler in self._filled:
             filler.unlink(missing_ok=True)
         self._filled.clear()

@@ -127,13 +127,13 @@ class System:
             return True
         return False
 
-    def memory_kib(self) -> dict[str, int]:
-        """Resident memory of each service."""
+    def memory_kib(self) -> dict[str, tuple[int, int]]:
+        """The pid and the resident memory of each service."""
         found = {}
         for service, pid in self.pids().items():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, StopIteration):
                 lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-                found[service] = int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+                found[service] = pid, int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
         return found
 
     # -- a second instance, as in a rolling update
@@ -168,8 +168,13 @@ class System:
 
     # -- what is on disk and on the server
 
-    def records(self) -> set[str]:
-        return {path.stem for path in (self.plugin_dir / "claims").rglob("*.json")}
+    def records(self) -> set[tuple[str, str]]:
+        """UID and device of each record."""
+        found = set()
+        for path in (self.plugin_dir / "claims").rglob("*.json"):
+            record = json.loads(path.read_text())
+            found |= {(path.stem, each["device"]) for each in record["results"] if record["uid"] == path.stem}
+        return found
 
     def specs(self) -> set[str]:
         return {path.stem.partition("_")[2] for path in self.cdi.glob("liken.sh-device_*.json")}
