@@ -6,6 +6,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.services.kubelet_stand_in import Claim
 
 ADAPTERS = 64
 ROUNDS = 150
+EMPTY_CALLS = 2000
 TURNS = 5  # of all adapters by several callers
 
 
@@ -71,6 +73,7 @@ def _rate(played: MeasuredNode, callers: int) -> Iterator[Row]:
             with futures.ThreadPoolExecutor(callers) as pool:
                 taken[word] += list(pool.map(partial(_timed, call), claims))
             rates[word].append(len(claims) / (time.perf_counter() - begin))
+    empty = _empty_servicer_rate(callers)
     for word in calls:
         half, high, _ = spread(taken[word])
         yield Row(
@@ -78,7 +81,7 @@ def _rate(played: MeasuredNode, callers: int) -> Iterator[Row]:
             f"{word}, {callers} callers",
             statistics.median(rates[word]),
             "claims/s",
-            f"p50 {half:.0f} ms, p99 {high:.0f} ms a call; the caller shares the processors",
+            f"{empty:.0f} calls/s an empty servicer; p50 {half:.0f} ms, p99 {high:.0f} ms a call",
             "400 claims/s" if (word, callers) == ("prepare", 8) else "",
         )
 
@@ -148,22 +151,38 @@ class _Empty(dra_v1_pb2_grpc.DRAPluginServicer):
         return dra_v1_pb2.NodePrepareResourcesResponse()
 
 
-def _empty_servicer_s() -> float:
-    """A call to a servicer that does nothing, in a thread of this process."""
+@contextmanager
+def _empty_servicer() -> Iterator[Callable[[], object]]:
+    """A call to a servicer that does nothing, in threads of this process."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        server = grpc.server(futures.ThreadPoolExecutor(1))
+        server = grpc.server(futures.ThreadPoolExecutor(8))
         dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_Empty(), server)  # type: ignore[no-untyped-call]
         server.add_insecure_port(f"unix:{folder}/s")
         server.start()
         with grpc.insecure_channel(f"unix:{folder}/s") as channel:
             stub = dra_v1_pb2_grpc.DRAPluginStub(channel)  # type: ignore[no-untyped-call]
-            taken = []
-            for _ in range(100):
-                begin = time.perf_counter()
-                stub.NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest())
-                taken.append(time.perf_counter() - begin)
+            yield lambda: stub.NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest())
         server.stop(0)
+
+
+def _empty_servicer_s() -> float:
+    """Seconds of a call, the median."""
+    taken = []
+    with _empty_servicer() as call:
+        for _ in range(100):
+            begin = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - begin)
     return statistics.median(taken)
+
+
+def _empty_servicer_rate(callers: int) -> float:
+    """Calls per second of several callers."""
+    with _empty_servicer() as call, futures.ThreadPoolExecutor(callers) as pool:
+        begin = time.perf_counter()
+        for one in [pool.submit(call) for _ in range(EMPTY_CALLS)]:
+            one.result()
+        return EMPTY_CALLS / (time.perf_counter() - begin)
 
 
 def _api_s(played: MeasuredNode) -> float:

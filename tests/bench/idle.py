@@ -13,6 +13,7 @@ ADAPTERS = 30
 IDLE_S = 60.0
 BUSY_S = 30
 SERVICES = ("watcher", "publisher", "plugin", "reconciler")
+WALKS = "liken_walk_seconds_count"
 
 
 def measure() -> Iterator[Row]:
@@ -21,6 +22,7 @@ def measure() -> Iterator[Row]:
         processes = dict(zip(SERVICES, played.processes, strict=True))
         time.sleep(3)
         before, requests, files = _cpu(processes), len(played.api.log), _changes(played)
+        walks = _walks(processes["watcher"])
         time.sleep(IDLE_S)
         after = _cpu(processes)
         yield from _rows("idle for 60 s", processes, before, after, "60 ms per 60 s")
@@ -32,7 +34,8 @@ def measure() -> Iterator[Row]:
             "",
             promise="none",
         )
-        yield from _memory(processes)
+        yield Row("Idle", "walks", _walks(processes["watcher"]) - walks, "", promise="none")
+        yield from _memory(processes, "idle", "160 MB")
         before = _cpu(processes)
         for turn in range(BUSY_S):
             begin = time.monotonic()
@@ -40,6 +43,7 @@ def measure() -> Iterator[Row]:
             played.player.plug(address(number)) if turn % 2 else played.player.unplug(address(number))
             time.sleep(max(0.0, 1.0 - (time.monotonic() - begin)))
         yield from _rows(f"a plug or unplug per second, {BUSY_S} s", processes, before, _cpu(processes))
+        yield from _memory(processes, "after that")
 
 
 def _cpu(processes: dict[str, Process]) -> dict[str, int]:
@@ -54,10 +58,17 @@ def _rows(
     yield Row("Idle", f"CPU of all four, {what}", sum(used.values()), "ms", each, promise)
 
 
-def _memory(processes: dict[str, Process]) -> Iterator[Row]:
+def _walks(watcher: Process) -> float:
+    """How often the watcher has walked, by its metrics."""
+    status, page = watcher.get("/metrics")
+    assert status == 200
+    return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(WALKS))
+
+
+def _memory(processes: dict[str, Process], when: str, promise: str = "") -> Iterator[Row]:
     sizes = {name: _pss_kib(process.pid) / 1024 for name, process in processes.items()}
     each = ", ".join(f"{name} {size:.0f}" for name, size in sizes.items())
-    yield Row("Idle", "memory of all four (PSS)", sum(sizes.values()), "MiB", each, "160 MB")
+    yield Row("Idle", f"memory of all four (PSS), {when}", sum(sizes.values()), "MiB", each, promise)
 
 
 def _pss_kib(pid: int) -> int:
