@@ -36,6 +36,9 @@ def test_a_card_is_three_devices_and_nobody_of_ours_opens_it(
     opened = guest.call("opens")
     tell(f"{len(names)} devices; two claims, a walk and passes: {opened}")
     assert opened == {card: 0, "/dev/dri/card0": 0}
+    guest.call("open_once", card)
+    assert guest.call("opens") == {card: 1, "/dev/dri/card0": 0}  # an open is seen
+    guest.call("watch_opens_end")
 
 
 def test_a_graphics_driver_that_goes_and_comes_takes_its_devices_along(

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.guest.inputs import opens, uinput, uinput_end, watch_opens
+from tests.kernel.guest.inputs import open_once, opens, uinput, uinput_end, watch_opens, watch_opens_end
 
-__all__ = ["opens", "uinput", "uinput_end", "watch_opens"]
+__all__ = ["open_once", "opens", "uinput", "uinput_end", "watch_opens", "watch_opens_end"]
 
 
 def boottime() -> float:
@@ -171,6 +171,15 @@ def wait_presence(claim: str, device: str, state: str, timeout_s: float = 90.0) 
     )
 
 
+def wait_rest(timeout_s: float = 90.0) -> float:
+    """Wait until the newest inventory has what the slices list, and the newest presence no claim."""
+    return float(
+        _observers[-1].wait(
+            lambda seen: sorted(seen.inventory) == seen.slice and not seen.presence, timeout_s
+        )
+    )
+
+
 def wait_note(mark: int, what: str, timeout_s: float = 90.0) -> dict[str, Any]:
     return dict(_observers[-1].wait_note(mark, what, timeout_s))
 
@@ -222,6 +231,15 @@ def wait_path(path: str, timeout_s: float = 60.0) -> float:
             raise TimeoutError(f"nothing at {path} within {timeout_s} s")
         time.sleep(0.01)
     return boottime()
+
+
+def wait_path_gone(path: str, timeout_s: float = 60.0) -> None:
+    """Wait until there is nothing at `path`."""
+    deadline = time.monotonic() + timeout_s
+    while os.path.lexists(path):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} is there after {timeout_s} s")
+        time.sleep(0.01)
 
 
 def memory_kib(prefix: str) -> dict[str, int]:

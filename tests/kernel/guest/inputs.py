@@ -39,19 +39,35 @@ def watch_opens(paths: list[str]) -> None:
     """Begin to count how often each node is opened, by whomever."""
     libc = ctypes.CDLL(None, use_errno=True)
     for path in paths:
-        handle = libc.inotify_init1(os.O_NONBLOCK)
-        libc.inotify_add_watch(handle, path.encode(), 0x20)  # IN_OPEN: linux/inotify.h
+        handle = _done(libc.inotify_init1(os.O_NONBLOCK), path)
+        _done(libc.inotify_add_watch(handle, path.encode(), 0x20), path)  # IN_OPEN: linux/inotify.h
         _opens[path] = handle
 
 
+def _done(returned: int, path: str) -> int:
+    """What a function of libc returned. Raises OSError with its errno when that is -1."""
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    return returned
+
+
+def open_once(path: str) -> None:
+    """Open a node and close it again."""
+    os.close(os.open(path, os.O_RDWR))
+
+
 def opens() -> dict[str, int]:
-    """How often each watched node was opened; the count ends."""
+    """How often each watched node was opened since this was asked last."""
     counts = {}
-    while _opens:
-        path, handle = _opens.popitem()
+    for path, handle in _opens.items():
         try:
             counts[path] = len(os.read(handle, 65536)) // 16  # an event without a name
         except BlockingIOError:
             counts[path] = 0
-        os.close(handle)
     return counts
+
+
+def watch_opens_end() -> None:
+    """Count no longer."""
+    while _opens:
+        os.close(_opens.popitem()[1])
