@@ -18,6 +18,7 @@ from tests.bench.table import Row, spread
 from tests.bench.walking import LARGE, MACHINES
 from tests.claim_bench import Bench
 from tests.services.kubelet_stand_in import Claim
+from tests.waiting import eventually
 
 ADAPTERS = 64
 ROUNDS = 150
@@ -106,7 +107,11 @@ def _large() -> Iterator[Row]:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="tar")
         with node(1, root=Path(folder)) as played:
-            devices = sorted(name for name in played.offered() if name.startswith("pci-"))
+            devices = eventually(
+                lambda: sorted(name for name in played.offered() if name.startswith("pci-")),
+                30,
+                "the slices are there",
+            )
             yield from _latency(played, f"{LARGE}, 559 functions", devices)
 
 
