@@ -33,13 +33,23 @@ class Adapter:
         guest.run("rm", "-f", EMULATOR_LOG)
         self._emulator = guest.call("start", words, EMULATOR_LOG)
         self._inputattach = 0
+        self.mark = 0  # before it was plugged
         self.address = bench.address(PORT)
         self.line, self.hid = (f"usb-{self.address}-1-{number}" for number in (0, 2))
         self.cec, self.input = f"{self.line}-cec", f"{self.line}-input"
-        eventually(lambda: guest.call("read", EMULATOR_LOG), 60.0, "the emulator answers", step_s=0.1)
+        self.answers(1)
+
+    def openings(self) -> int:
+        """How often the emulator has opened its end of the line."""
+        return (self._guest.call("read", EMULATOR_LOG) or "").count("answers")
+
+    def answers(self, openings: int) -> None:
+        """Wait until the emulator has opened its end of the line that often."""
+        eventually(lambda: self.openings() >= openings, 60.0, "the emulator answers", step_s=0.1)
 
     def plug(self) -> float:
         """Plug it in; its tty is there afterwards. The host's monotonic clock before."""
+        self.mark = self._guest.call("mark")
         began = self._bench.plug("pulse8", PORT)
         self._guest.call("wait_path", f"/sys/bus/usb/devices/{self.address}:1.0/tty")
         return began
@@ -110,6 +120,21 @@ def offered(product: Product, adapter: Adapter) -> dict[str, list[str]]:
     }
 
 
+def ever_offered(guest: Guest, adapter: Adapter) -> set[str]:
+    """Names of the adapter in any inventory or slice since it was plugged."""
+    notes = [note for what in ("inventory", "slice") for note in guest.call("since", adapter.mark, what)]
+    names = {name for note in notes for name in note["names"]}
+    return {name for name in names if name.startswith(f"usb-{adapter.address}")}
+
+
+def named_once_absent(guest: Guest, mark: int, claim: Claim) -> set[str]:
+    """Nodes that the claim's spec named since `mark` after it had named the placeholder."""
+    written = [note["specs"].get(claim.uid, {}) for note in guest.call("since", mark, "specs")]
+    paths = [[path for nodes in spec.values() for path in nodes] for spec in written]
+    first = paths.index(absent(claim.devices[0]))
+    return {path for each in paths[first:] for path in each}
+
+
 def specs(product: Product, claims: list[Claim]) -> list[dict[str, list[str]] | None]:
     return [product.spec(claim) for claim in claims]
 
@@ -117,8 +142,10 @@ def specs(product: Product, claims: list[Claim]) -> list[dict[str, list[str]] | 
 def test_a_line_that_is_not_attached_offers_nothing(
     guest: Guest, declared: Product, adapter: Adapter, tell: Tell
 ) -> None:
+    settle(guest, adapter.mark)
     found = offered(declared, adapter)
     assert list(found) == [adapter.hid]
+    assert ever_offered(guest, adapter) == {adapter.hid}
     assert [path.rstrip("0123456789") for path in found[adapter.hid]] == ["/dev/hidraw", "/dev/usb/hiddev"]
     interface = f"{adapter.address}:1.0"
     kept = [
@@ -154,6 +181,11 @@ def test_an_attached_line_offers_its_bus_and_its_remote(
     kinds = {name: declared.device(name)["kinds"] for name in (adapter.cec, adapter.input)}
     assert kinds == {adapter.cec: ["cec"], adapter.input: ["input"]}
     assert 1 <= inventories(guest, mark) <= BURSTS
+    assert ever_offered(guest, adapter) == {adapter.hid, adapter.cec, adapter.input}
+
+    claim = declared.claim("sibling", adapter.hid)  # the line's usbfs node would be a way around its rule
+    assert declared.spec(claim) == {adapter.hid: found[adapter.hid]}
+    declared.release(claim)
 
 
 def test_a_detached_lines_claims_are_absent_and_come_back_when_it_is_attached_again(
@@ -171,6 +203,7 @@ def test_a_detached_lines_claims_are_absent_and_come_back_when_it_is_attached_ag
 
     safe = [declared.waiting_for_spec(claims[each], {names[each]: absent(names[each])}) for each in (0, 1)]
     gone = declared.waiting_for_slice(lacks=names)
+    mark = guest.call("mark")
     began = adapter.detach()
     for wait in safe:
         wait.result(120)
@@ -195,6 +228,8 @@ def test_a_detached_lines_claims_are_absent_and_come_back_when_it_is_attached_ag
     )
     assert (after[0] != before[0], after[1] != before[1]) == (True, True)
     assert specs(declared, claims) == [{adapter.cec: after[0]}, {adapter.input: after[1]}]
+    for each, claim in enumerate(claims):
+        assert named_once_absent(guest, mark, claim) == {*absent(names[each]), *after[each]}
     guest.call("kill", keeps, SIGKILL)
     guest.call("uinput_end")
     for claim in claims:
@@ -211,11 +246,13 @@ def test_an_attached_adapter_that_is_unplugged_is_absent_until_its_line_is_attac
 
     safe = declared.waiting_for_spec(claim, {adapter.cec: absent(adapter.cec)})
     gone = declared.waiting_for_slice(lacks=[adapter.cec, adapter.input, adapter.hid])
+    openings = adapter.openings()
     began = adapter.unplug()
     safe.result(120)
     tell(f"unplugged to absent spec {(time.monotonic() - began) * 1000:.0f} ms")
     gone.result(120)
     adapter.plug()
+    adapter.answers(openings + 1)
     declared.waiting_for_slice(has=[adapter.hid]).result(120)
     assert list(offered(declared, adapter)) == [adapter.hid]
     assert declared.spec(claim) == {adapter.cec: absent(adapter.cec)}
