@@ -83,6 +83,8 @@ def product(guest: Guest, tell: Tell) -> Iterator[Product]:
         guest.call("wait_inventory", has=[ALWAYS_THERE])  # the witness may hear later than the publisher
         tell(f"four services started, first slice after {time.monotonic() - began:.1f} s")
         yield liken
+        if not guest.locked_up():
+            liken.no_event_was_lost()
     finally:
         (Path(guest.work) / "liken.log").write_text(liken.log())
 
@@ -120,6 +122,7 @@ def runtime(guest: Guest, product: Product) -> Runtime:
 
 
 def back_to(before: list[str], product: Product) -> None:
-    """Wait until the slice lists what it listed before a scenario, and nothing else."""
+    """Wait until slice and inventory list what they listed before a scenario, and no claim is left."""
     left = sorted(set(product.guest.call("seen")["slice"]) - set(before))
     product.waiting_for_slice(has=before, lacks=left).result(120)
+    product.guest.call("wait_rest")

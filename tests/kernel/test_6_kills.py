@@ -19,7 +19,7 @@ RECOVERY_S = 120.0  # a Python process with its imports on an emulated, busy pro
 def test_a_service_killed_in_the_middle_of_a_replug_loses_nothing(
     service: str, guest: Guest, product: Product, plugs: Plugs, tell: Tell
 ) -> None:
-    product.running()
+    product.no_event_was_lost()  # the count ends with a reconciler that is killed
     plugs.plug(FTDI)
     product.waiting_for_slice(has=[NAME]).result(120)
     claim = product.claim(f"kill-{service}", NAME)
@@ -63,7 +63,7 @@ def test_a_claim_prepared_while_the_reconciler_is_away_is_right(
 ) -> None:
     plugs.plug(FTDI)
     product.waiting_for_slice(has=[NAME]).result(120)
-    product.running()
+    product.no_event_was_lost()
     product.kill("reconciler")
     began = time.monotonic()
     claim = product.claim("alone", NAME)
