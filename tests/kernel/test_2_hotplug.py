@@ -8,7 +8,7 @@ import pytest
 from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
 from tests.kernel.plugs import KINDS, Kind, Plugs
-from tests.kernel.product import SETTLED_S, Product, absent
+from tests.kernel.product import SAFE_S, SETTLED_S, SLICE_S, Product, absent
 
 QUIET_S = SETTLED_S + 1.5  # after this no walk belongs to the burst any more
 BURSTS = {"stick": 2}  # the kernel scans a stick a second after it came: that may be a burst of its own
@@ -44,7 +44,9 @@ def test_a_claimable_kind_comes_and_goes(
     appeared = product.waiting_for_slice(has=[kind.device])
     began = plugs.plug(kind)
     appeared.result(120)
-    tell(f"{name}: device_add to slice {time.monotonic() - began:.2f} s")
+    listed = time.monotonic() - began
+    tell(f"{name}: device_add to slice {listed:.2f} s")
+    assert listed < SLICE_S
     settle(guest, mark)
     assert 1 <= inventories(guest, mark) <= BURSTS.get(name, 1)
     assert len(guest.call("since", mark, "slice")) <= BURSTS.get(name, 1)
@@ -74,6 +76,8 @@ def _unplug(kind: Kind, nodes: list[str], guest: Guest, product: Product, plugs:
         f"{kind.driver}: device_del to absent spec {told * 1000:.0f} ms"
         f" ({(at - removed) * 1000:.0f} ms after the first remove event), to slice {gone:.2f} s"
     )
+    assert told < SAFE_S
+    assert gone < SLICE_S
     settle(guest, mark)
     assert inventories(guest, mark) == 1
     assert len(guest.call("since", mark, "slice")) == 1
