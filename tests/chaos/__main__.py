@@ -28,6 +28,7 @@ BOUND_S = 0.5  # promised are 50 ms; the checker and whatever else runs share th
 BOUND_DISTURBED_S = 8.0  # while a process is killed or a disk is full: the supervisor's restart is in it
 ROUND_S = 20.0  # of trouble, then quiet
 CONVERGE_S = 3.0
+BACKSTOP_S = 30.0  # the reconciler's: until then a spec may be missing that somebody deleted
 RESTART_S = 12.0  # what a killed process needs to start comes on top of the 3 s
 GROWTH_KIB = 3072  # resident memory of one process between the first and the last quarter of the calm third
 SERVICES = ("watcher", "publisher", "plugin", "reconciler")
@@ -94,7 +95,8 @@ class Run:
         took = time.monotonic() - begin
         prepared = {held.uid: held.port.device for held in self.model.held("prepared")}
         self._expect("the records", self.system.records, lambda: set(prepared.items()), CONVERGE_S)
-        self._expect("the specs", self.system.specs, lambda: set(prepared), CONVERGE_S)
+        specs_s = CONVERGE_S + (BACKSTOP_S if self.actions.specs_deleted else 0.0)
+        self._expect("the specs", self.system.specs, lambda: set(prepared), specs_s)
         for held in self.model.held("prepared"):
             path = self.system.cdi / f"liken.sh-device_{held.uid}.json"
             device = held.port.device

@@ -44,6 +44,7 @@ class Actions:
         self._full_disks = full_disks
         self._pool = ThreadPoolExecutor(CALLERS)
         self._calls: list[Future[object]] = []
+        self.specs_deleted = False  # of which no event tells anybody: the backstop finds them
         self._disturbed_until = 0.0
         self._mounts = (system.root / "proc/1/mountinfo").read_text()
         self._filled: list[Path] = []
@@ -88,6 +89,7 @@ class Actions:
     def recovered(self) -> None:
         """All is as it has to be again."""
         self._disturbed_until = 0.0
+        self.specs_deleted = False
 
     # -- hardware
 
@@ -313,6 +315,7 @@ class Actions:
         specs = sorted(self.system.cdi.glob("liken.sh-*.json"))
         for path in self.rng.sample(sockets + specs, min(2, len(sockets + specs))):
             path.unlink(missing_ok=True)
+            self.specs_deleted |= path in specs
 
     def second_instance(self) -> None:
         self.disturb()

@@ -69,13 +69,14 @@ class Product:
         self.guest.run(LIKEN, "down", "--state", self.state)
 
     def restart(self, prefix: tuple[str, ...] = (), **environment: str) -> None:
-        """End the four and start them with other words; returns when all run and the bus has an inventory."""
+        """End the four and start them with other words; returns when all run and what they found is listed."""
         self.no_event_was_lost()
         self.down()
         mark = self.guest.call("mark")
         self.up(prefix, **environment)
         self.running()
         self.guest.call("wait_note", mark, "inventory", timeout_s=START_S)
+        self.guest.call("wait_listed")
 
     def no_event_was_lost(self) -> None:
         """Fail when the reconciler that runs now found a spec wrong at its backstop.

@@ -2,12 +2,15 @@
 
 import time
 
+import pytest
+
 from tests.kernel.bench import Bench
 from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
 from tests.kernel.product import LIKEN, Claim, Product, absent, withheld
 from tests.kernel.test_2_hotplug import inventories, settle
 
+SLOW_RESETS = 10
 RESETS = 50
 DISK = "/run/gadget.img"
 
@@ -152,4 +155,35 @@ def test_a_ups_that_resets_itself_fifty_times_keeps_its_name_and_its_claim(
     assert writes <= walks
     assert grown < 8 * 1024
     assert guest.call("seen")["presence"][claim.uid] == {name: "present"}
+    product.release(claim)
+
+
+@pytest.mark.long
+def test_a_ups_that_resets_itself_at_leisure_is_gone_and_back_each_time(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    """Slower than the settle time: each loss and each return is told by itself, once."""
+    bench.make("ups", "051d", "0002", "hid", product_name="UPS")
+    name = f"usb-{bench.address(4)}-1-0"
+    bench.plug("ups", 4)
+    product.waiting_for_slice(has=[name]).result(120)
+    claim = product.claim("ups", name)
+    walks, writes = list[int](), list[int]()
+    for _ in range(SLOW_RESETS):
+        settle(guest, guest.call("mark"))
+        mark = guest.call("mark")
+        gone = product.waiting_for_slice(lacks=[name])
+        bench.unplug("ups")
+        guest.call("wait_spec", claim.uid, {name: absent(name)})
+        gone.result(120)
+        back = product.waiting_for_slice(has=[name])
+        bench.plug("ups", 4)
+        come_back(product, claim)
+        back.result(120)
+        settle(guest, mark)
+        walks.append(inventories(guest, mark))
+        writes.append(len(guest.call("since", mark, "slice")))
+    tell(f"{SLOW_RESETS} slow resets: walks {walks}, slice writes {writes}")
+    assert set(writes) == {2}
+    assert set(walks) <= {2, 3, 4}  # what the driver does after the interface came may be a burst of its own
     product.release(claim)

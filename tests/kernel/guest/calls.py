@@ -180,6 +180,11 @@ def wait_rest(timeout_s: float = 90.0) -> float:
     )
 
 
+def wait_listed(timeout_s: float = 90.0) -> float:
+    """Wait until the slices list what the newest inventory has."""
+    return float(_observers[-1].wait(lambda seen: sorted(seen.inventory) == seen.slice, timeout_s))
+
+
 def wait_note(mark: int, what: str, timeout_s: float = 90.0) -> dict[str, Any]:
     return dict(_observers[-1].wait_note(mark, what, timeout_s))
 
