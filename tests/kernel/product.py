@@ -69,7 +69,7 @@ class Product:
         self.guest.run(LIKEN, "down", "--state", self.state)
 
     def restart(self, prefix: tuple[str, ...] = (), **environment: str) -> None:
-        """End the four and start them with other words; returns when all run and what they found is listed."""
+        """End the four and start them with other words; returns when all run and the slice is theirs."""
         self.no_event_was_lost()
         self.down()
         mark = self.guest.call("mark")
