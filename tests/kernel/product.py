@@ -86,7 +86,9 @@ class Product:
         """
         pid = self.running()["reconciler"]
         ask = f"ip link set lo up && busybox wget -q -O - {RECONCILER_METRICS}"
-        lines = self.guest.run("nsenter", f"--net=/proc/{pid}/ns/net", "sh", "-c", ask).splitlines()
+        words = ["nsenter", f"--net=/proc/{pid}/ns/net", "sh", "-c", ask]
+        page = eventually(lambda: self.guest.run(*words, check=False), START_S, "it serves its metrics", 0.5)
+        lines = page.splitlines()
         repairs = next(float(line.split()[1]) for line in lines if line.startswith(f"{BACKSTOP_REPAIRS} "))
         assert repairs == 0, (
             f"{repairs:.0f} specs were wrong at the reconciler's backstop although no event had said so: an"

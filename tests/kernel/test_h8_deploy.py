@@ -30,8 +30,10 @@ def deployed(guest: Guest, product: Product, runtime: Runtime) -> Iterator[Produ
     guest.call("wait_note", mark, "inventory", timeout_s=START_S)
     yield product
     pod.stop()
+    mark = guest.call("mark")
     product.up()
     product.running()
+    guest.call("wait_note", mark, "inventory", timeout_s=START_S)
 
 
 def test_the_profiles_of_the_runtime_hold(guest: Guest, deployed: Product, tell: Tell) -> None:
