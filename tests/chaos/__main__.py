@@ -29,6 +29,7 @@ BOUND_DISTURBED_S = 8.0  # while a process is killed or a disk is full: the supe
 ROUND_S = 20.0  # of trouble, then quiet
 CONVERGE_S = 3.0
 BACKSTOP_S = 30.0  # the reconciler's: until then a spec may be missing that somebody deleted
+PAUSE_S = 60.0  # the publisher's longest pause while the API server refuses
 RESTART_S = 12.0  # what a killed process needs to start comes on top of the 3 s
 GROWTH_KIB = 3072  # resident memory of one process between the first and the last quarter of the calm third
 SERVICES = ("watcher", "publisher", "plugin", "reconciler")
@@ -91,6 +92,7 @@ class Run:
         eventually(lambda: len(self.system.pids()) == 4, 40, "all four run again")
         begin = time.monotonic()
         converge_s = CONVERGE_S + (0.0 if self.actions.calm else RESTART_S)
+        converge_s += PAUSE_S if self.actions.api_troubled else 0.0
         self._expect("the slices", self.system.offered, self.model.offered, converge_s)
         took = time.monotonic() - begin
         prepared = {held.uid: held.port.device for held in self.model.held("prepared")}

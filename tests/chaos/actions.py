@@ -45,6 +45,7 @@ class Actions:
         self._pool = ThreadPoolExecutor(CALLERS)
         self._calls: list[Future[object]] = []
         self.specs_deleted = False  # of which no event tells anybody: the backstop finds them
+        self.api_troubled = False  # the publisher may be in a pause before it tries again
         self._disturbed_until = 0.0
         self._mounts = (system.root / "proc/1/mountinfo").read_text()
         self._filled: list[Path] = []
@@ -89,7 +90,7 @@ class Actions:
     def recovered(self) -> None:
         """All is as it has to be again."""
         self._disturbed_until = 0.0
-        self.specs_deleted = False
+        self.specs_deleted = self.api_troubled = False
 
     # -- hardware
 
@@ -265,6 +266,7 @@ class Actions:
             self.kills[service] += 1
 
     def api_trouble(self) -> None:
+        self.api_troubled = True
         api, kind = self.system.api, self.rng.choice(["down", "slow", "refusing", "lost", "forget"])
         if kind == "down":
             api.stop()
