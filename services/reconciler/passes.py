@@ -131,6 +131,12 @@ class Reconciler:
     def _claims(self, entries: list[Entry], seen: Seen, facts: StorageFacts | None) -> Found:
         """As `_claim`, for several claims: those that are wrong do not wait for the lock one by one."""
         found: Found = {}
+        for first in range(0, len(entries), AT_ONCE):  # the first are right before the last are looked at
+            found |= self._some_claims(entries[first : first + AT_ONCE], seen, facts)
+        return found
+
+    def _some_claims(self, entries: list[Entry], seen: Seen, facts: StorageFacts | None) -> Found:
+        found: Found = {}
         projections: dict[str, Projection] = {}
         for entry in entries:
             uid = entry.uid
@@ -140,28 +146,25 @@ class Reconciler:
                 self._fail(uid, error)
                 text = str(error)
                 found[uid] = self._unknown(uid, self._last.get(uid), text) or self._never_seen(entry, text)
-        wrong = [uid for uid, projection in projections.items() if projection.wrote]
-        projections |= self._repair(
-            wrong
-        )  # of one that could not be repaired the states are true all the same
+        # the states of a claim that could not be repaired are true all the same
+        projections |= self._repair([uid for uid, projection in projections.items() if projection.wrote])
         for uid, projection in projections.items():
-            entry_now = projection.entry
-            found[uid] = claim_presence(entry_now, self._devices(uid, projection)) if entry_now else None
+            now = projection.entry
+            found[uid] = claim_presence(now, self._devices(uid, projection)) if now else None
         return found
 
     def _repair(self, uids: list[str]) -> dict[str, Projection]:
         """Make these specs true, as far as this process writes and gets the lock; what came of it."""
         repaired: dict[str, Projection] = {}
-        for first in range(0, len(uids), AT_ONCE):
-            some = uids[first : first + AT_ONCE]
-            try:
-                if self._write:
-                    with self._prepared.store.lock(self._lock_s) as waited_s:
-                        self._metrics.lock_wait.observe(waited_s)
-                        repaired |= self._project(some)
-            except MachineError as error:
-                for uid in some:
-                    self._fail(uid, error)
+        if not uids or not self._write:
+            return repaired
+        try:
+            with self._prepared.store.lock(self._lock_s) as waited_s:
+                self._metrics.lock_wait.observe(waited_s)
+                repaired = self._project(uids)
+        except MachineError as error:
+            for uid in uids:
+                self._fail(uid, error)
         for uid, projection in repaired.items():
             self._tell(uid, projection)
         return repaired

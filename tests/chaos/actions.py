@@ -35,7 +35,7 @@ class Actions:
         self.system = system
         self.model = model
         self.rng = random.Random(seed)
-        self.calm = False  # while set, nothing is killed, filled, deleted, and no second instance comes
+        self.calm = False  # while set, what makes somebody start again or pause is left out
         self._seed = seed
         self._log = log
         self.count: Counter[str] = Counter()
@@ -45,7 +45,6 @@ class Actions:
         self._pool = ThreadPoolExecutor(CALLERS)
         self._calls: list[Future[object]] = []
         self.specs_deleted = False  # of which no event tells anybody: the backstop finds them
-        self.api_troubled = False  # the publisher may be in a pause before it tries again
         self._disturbed_until = 0.0
         self._mounts = (system.root / "proc/1/mountinfo").read_text()
         self._filled: list[Path] = []
@@ -73,7 +72,8 @@ class Actions:
         number = self.count.total()
         self.rng = random.Random(f"{self._seed}-{number}")
         (action,) = self.rng.choices([row[0] for row in self.table], [row[1] for row in self.table])
-        if self.calm and action in (self.kill, self.fill_disk, self.delete_files, self.second_instance):
+        rough = (self.kill, self.api_trouble, self.fill_disk, self.delete_files, self.second_instance)
+        if self.calm and action in rough:
             action = self.prepare
         with self._log.open("a") as log:
             log.write(f"{time.monotonic():.3f} {number} {action.__name__}\n")
@@ -90,7 +90,7 @@ class Actions:
     def recovered(self) -> None:
         """All is as it has to be again."""
         self._disturbed_until = 0.0
-        self.specs_deleted = self.api_troubled = False
+        self.specs_deleted = False
 
     # -- hardware
 
@@ -266,7 +266,6 @@ class Actions:
             self.kills[service] += 1
 
     def api_trouble(self) -> None:
-        self.api_troubled = True
         api, kind = self.system.api, self.rng.choice(["down", "slow", "refusing", "lost", "forget"])
         if kind == "down":
             api.stop()

@@ -128,14 +128,20 @@ def test_a_composite_device_with_twelve_interfaces_publishes_each_driven_one(
     assert all(usbfs in [node["path"] for node in found[name]["nodes"]] for name in names)
 
 
-def test_a_ups_that_resets_itself_fifty_times_keeps_its_name_and_its_claim(
-    guest: Guest, product: Product, bench: Bench, tell: Tell
-) -> None:
+def claimed_ups(product: Product, bench: Bench) -> tuple[str, Claim]:
+    """A UPS in port 4: its name and a claim on it."""
     bench.make("ups", "051d", "0002", "hid", product_name="UPS")
     name = f"usb-{bench.address(4)}-1-0"
     bench.plug("ups", 4)
     product.waiting_for_slice(has=[name]).result(120)
     claim = product.claim("ups", name)
+    return name, claim
+
+
+def test_a_ups_that_resets_itself_fifty_times_keeps_its_name_and_its_claim(
+    guest: Guest, product: Product, bench: Bench, tell: Tell
+) -> None:
+    name, claim = claimed_ups(product, bench)
     memory = guest.call("memory_kib", "services.")
     mark = guest.call("mark")
     began = time.monotonic()
@@ -163,11 +169,7 @@ def test_a_ups_that_resets_itself_at_leisure_is_gone_and_back_each_time(
     guest: Guest, product: Product, bench: Bench, tell: Tell
 ) -> None:
     """Slower than the settle time: each loss and each return is told by itself, once."""
-    bench.make("ups", "051d", "0002", "hid", product_name="UPS")
-    name = f"usb-{bench.address(4)}-1-0"
-    bench.plug("ups", 4)
-    product.waiting_for_slice(has=[name]).result(120)
-    claim = product.claim("ups", name)
+    name, claim = claimed_ups(product, bench)
     walks, writes = list[int](), list[int]()
     for _ in range(SLOW_RESETS):
         settle(guest, guest.call("mark"))

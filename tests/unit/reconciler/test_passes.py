@@ -13,7 +13,7 @@ import pytest
 from common.claims import Result
 from common.errors import LikenError, MachineError
 from common.hardware.storage import StorageFacts
-from services.reconciler.passes import Reconciler
+from services.reconciler.passes import AT_ONCE, Reconciler
 from services.reconciler.schedule import ALONE_S, SILENCE_S, Schedule
 from tests.builders import BOOT_ID
 from tests.claim_bench import Bench, record
@@ -245,6 +245,28 @@ def test_a_claim_that_cannot_be_written_disturbs_no_other_and_is_tried_again(ben
     bench.reconcile()
     assert not left_undone(bench)
     assert bench.paths(bad) == {ADAPTER: [f"/dev/liken.sh/absent/{ADAPTER}"]}
+
+
+def test_of_many_claims_without_hardware_the_first_are_safe_before_the_last_are_looked_at(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [adapter(bench.machine, f"1-{number}", f"ttyUSB{number}") for number in range(1, 11)]
+    claims = {number: bench.take(f"usb-1-{number}-1-0") for number in range(1, 11)}
+    for place in places:
+        bench.machine.remove(place)
+    compare, safe_at = bench.projector.compare, list[int]()
+
+    def counting(*words: Any) -> Any:
+        safe = [
+            path for claim in claims.values() for path in bench.paths(claim).values() if "absent" in path[0]
+        ]
+        safe_at.append(len(safe))
+        return compare(*words)
+
+    monkeypatch.setattr(bench.projector, "compare", counting)
+    bench.reconcile()
+    assert safe_at == AT_ONCE * [0] + 2 * [AT_ONCE]
+    assert all("absent" in path[0] for claim in claims.values() for path in bench.paths(claim).values())
 
 
 def test_a_claim_that_cannot_be_written_is_told_once_while_it_lasts_and_again_when_it_returns(
