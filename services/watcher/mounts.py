@@ -4,13 +4,13 @@ The kernel tells of changes by POLLPRI on proc/1/mountinfo and proc/swaps, acros
 files, as a played machine has, cannot be polled (epoll says EPERM); their folders are watched by inotify.
 """
 
-import contextlib
-import ctypes
 import logging
 import os
 import re
 import select
 from pathlib import Path
+
+from common.inotify import CLOSE_WRITE, DELETE, MOVED_TO, Inotify
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,6 @@ _WITHOUT_DISK = re.compile(
     "autofs|binfmt_misc|bpf|cgroup|cgroup2|configfs|debugfs|devpts|devtmpfs|efivarfs|fusectl|hugetlbfs|mqueue"
     "|nfs|nfs4|nsfs|overlay|proc|pstore|ramfs|rpc_pipefs|securityfs|selinuxfs|shm|sysfs|tmpfs|tracefs"
 )
-_IN_CLOSE_WRITE, _IN_MOVED_TO, _IN_DELETE = 0x8, 0x80, 0x200  # linux/inotify.h
 
 
 def users_of_disks(mountinfo: str) -> frozenset[tuple[str, str, str]]:
@@ -40,7 +39,7 @@ class MountWatch:
         self._tables = (proc / "1/mountinfo", proc / "swaps")
         self._files = select.epoll()
         self._open: list[int] = []
-        self._inotify = -1
+        self._folders: Inotify | None = None
         for table in self._tables:
             self._register(table)
         self._last = self._read()
@@ -51,9 +50,8 @@ class MountWatch:
     def changed(self) -> bool:
         """Whether the tables differ from those of the last call. Call it when the file is readable."""
         self._files.poll(0)  # takes the kernel's mark away
-        if self._inotify >= 0:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._inotify, 65536)
+        if self._folders is not None:
+            self._folders.drain()
         before, self._last = self._last, self._read()
         return before != self._last
 
@@ -62,6 +60,9 @@ class MountWatch:
         for handle in self._open:
             os.close(handle)
         self._open.clear()
+        if self._folders is not None:
+            self._folders.close()
+            self._folders = None
 
     def _register(self, table: Path) -> None:
         try:
@@ -78,17 +79,13 @@ class MountWatch:
             self._watch_folder(table.parent)
 
     def _watch_folder(self, folder: Path) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if self._inotify < 0:
-            self._inotify = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            if self._inotify < 0:
-                log.warning("cannot follow %s: %s", folder, os.strerror(ctypes.get_errno()))
-                return
-            self._open.append(self._inotify)
-            self._files.register(self._inotify, select.EPOLLIN)
-        libc.inotify_add_watch(
-            self._inotify, os.fsencode(folder), _IN_CLOSE_WRITE | _IN_MOVED_TO | _IN_DELETE
-        )
+        try:
+            if self._folders is None:
+                self._folders = Inotify()
+                self._files.register(self._folders, select.EPOLLIN)
+            self._folders.add(folder, CLOSE_WRITE | MOVED_TO | DELETE)
+        except OSError as error:
+            log.warning("cannot follow %s: %s; changes show at the next walk", folder, error.strerror)
 
     def _read(self) -> tuple[frozenset[tuple[str, str, str]] | None, str | None]:
         mountinfo, swaps = (_text(table) for table in self._tables)
