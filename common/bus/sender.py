@@ -8,11 +8,14 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from common.bus.keeper import Keeper
 from common.bus.messages import encode
-from common.bus.place import address, make_folder, own
+from common.bus.place import Place
 from common.bus.topology import HIGH_WATER_MARK, TOPICS
-from common.errors import MachineError
+from common.errors import LikenError, MachineError
 from common.settings import Service
+
+LISTENERS = 4  # each time the socket's file is deleted there is one more; the oldest is given up then
 
 
 class BusSender:
@@ -20,28 +23,29 @@ class BusSender:
 
     Two threads use the socket, under one lock: whoever sends, and one that waits for new subscribers. ZeroMQ
     tells of them by a file that becomes readable once per change, and a send may take the change away unseen;
-    therefore every send looks for them too.
+    therefore every send looks for them too. The thread that waits also has the socket's file made again when
+    somebody deletes it.
     """
 
     def __init__(self, bus_dir: Path, service: Service) -> None:
         """Raises RequestError when the folder is no use, MachineError when another process is this sender."""
-        place = address(bus_dir, service)
-        make_folder(bus_dir)
+        self._place = Place(bus_dir, service)
         self._service = service
         self._lock = threading.Lock()
         self._states: dict[str, bytes] = {}
         self._ticks: dict[str, int] = {}
-        self._owner = own(bus_dir / f"{service}.lock", service)
+        self._listeners: list[str] = []  # ZeroMQ's names of them, the newest last
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.XPUB)
         self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # else a second subscriber of a topic is not told of
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
         try:
-            self._socket.bind(place)  # takes the place of a socket that a killed process left behind
-        except zmq.ZMQError as error:
+            self._place.take()
+            self._bind()  # takes the place of a socket that a killed process left behind
+        except LikenError:
             self._socket.close()
-            self._owner.close()
-            raise MachineError(f"cannot open the bus at {place}: {error.strerror}") from error
+            self._place.leave()
+            raise
         self._end = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._attend, name=f"bus-{service}", daemon=True)
         self._thread.start()
@@ -69,9 +73,31 @@ class BusSender:
         os.eventfd_write(self._end, 1)
         self._thread.join()
         with self._lock:
+            self._place.leave()
             self._socket.close()
         os.close(self._end)
-        self._owner.close()
+
+    def _bind(self) -> None:
+        """Listen at our place. Who came through an earlier socket of ours stays connected to it.
+
+        Raises MachineError.
+        """
+        file = self._place.listen()
+        with self._lock:
+            self._socket.setsockopt(zmq.USE_FD, file)
+            try:
+                self._socket.bind(self._place.address)
+            except zmq.ZMQError as error:
+                self._place.withdraw()
+                os.close(file)
+                raise MachineError(
+                    f"cannot open the bus at {self._place.address}: {error.strerror}"
+                ) from error
+            self._listeners.append(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
+            if len(self._listeners) > LISTENERS:
+                # its readers connect again and get the last value
+                self._socket.unbind(self._listeners.pop(0))
+            self._answer_subscribers()  # what is done to the socket may take a notice away, as a send does
 
     def _check(self, topic: str, kind: str) -> None:
         row = TOPICS[topic]
@@ -87,14 +113,18 @@ class BusSender:
         self._send(topic, str(self._ticks[topic]).encode())
 
     def _attend(self) -> None:
+        keeper = Keeper(self._place, self._bind)
         poll = select.poll()
-        poll.register(int(self._socket.getsockopt(zmq.FD)), select.POLLIN)
-        poll.register(self._end, select.POLLIN)
-        while True:
+        for file in (int(self._socket.getsockopt(zmq.FD)), self._end):
+            poll.register(file, select.POLLIN)
+        for events in keeper.files():
+            poll.register(events, select.POLLIN)
+        ended = False
+        while not ended:
             with self._lock:
                 self._answer_subscribers()
-            if any(file == self._end for file, _ in poll.poll()):
-                return
+            ended = any(file == self._end for file, _ in poll.poll(keeper.look() * 1000))
+        keeper.close()
 
     def _answer_subscribers(self) -> None:
         while not self._socket.closed and int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
