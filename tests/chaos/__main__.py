@@ -32,6 +32,7 @@ BACKSTOP_S = 30.0  # the reconciler's: until then a spec may be missing that som
 RESTART_S = 12.0  # what a killed process needs to start, or a refused publisher's pause, comes on top
 GROWTH_KIB = 3072  # resident memory of one process between the first and the last quarter of the calm third
 SERVICES = ("watcher", "publisher", "plugin", "reconciler")
+SENDERS = {"watcher", "plugin", "reconciler"}
 
 
 class Run:
@@ -91,6 +92,7 @@ class Run:
         eventually(lambda: len(self.system.pids()) == 4, 40, "all four run again")
         begin = time.monotonic()
         converge_s = CONVERGE_S + (0.0 if self.actions.calm else RESTART_S)
+        self._expect("the sockets of the bus", self.system.bus_answers, lambda: SENDERS, converge_s)
         self._expect("the slices", self.system.offered, self.model.offered, converge_s)
         took = time.monotonic() - begin
         prepared = {held.uid: held.port.device for held in self.model.held("prepared")}
@@ -164,7 +166,7 @@ class Run:
 def _difference(found: object, wanted: object) -> str:
     if not isinstance(found, set) or not isinstance(wanted, set):
         return f"found {found}, wanted {wanted}"
-    return f"too many {sorted(found - wanted)}, missing {sorted(wanted - found)}"
+    return f"too many {sorted(found - wanted, key=str)}, missing {sorted(wanted - found, key=str)}"
 
 
 def _print(tally: Tally, run: Run) -> None:

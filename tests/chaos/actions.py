@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -115,10 +116,19 @@ class Actions:
 
     def _plug(self, plug: str) -> None:
         with self.model.changing():
+            if self.model.serials[plug] and self.rng.random() < 0.3:
+                self._exchange(plug)
             sent = self.system.player.plug(plug)
             self.model.away.discard(plug)
             # the player gives an interface back as it was taken: one without its driver stays without
         self.system.relay(sent)
+
+    def _exchange(self, plug: str) -> None:
+        """What comes back is another one of its kind: the player keeps its files aside, the serial too."""
+        for home in (self.system.root / "unplugged").glob("*/home"):
+            if Path(home.read_text()).name == plug:
+                self.model.serials[plug] = f"B{self.rng.randrange(10**7):07}"
+                (home.parent / "tree/serial").write_text(f"{self.model.serials[plug]}\n")
 
     def replug(self) -> None:
         """Several at once, back in another order: numbers change hands."""
@@ -312,11 +322,29 @@ class Actions:
     def delete_files(self) -> None:
         """Somebody removes sockets or specs. Records are not touched: they are the only state."""
         self.disturb()
+        if self.rng.random() < 0.5:
+            self._delete_of_bus()
+            return
         sockets = [*self.system.registry.glob("*.sock"), *self.system.plugin_dir.glob("*.sock")]
         specs = sorted(self.system.cdi.glob("liken.sh-*.json"))
         for path in self.rng.sample(sockets + specs, min(2, len(sockets + specs))):
             path.unlink(missing_ok=True)
             self.specs_deleted |= path in specs
+
+    def _delete_of_bus(self) -> None:
+        """Some sockets of the bus or all, with their locks or without, or the folder."""
+        bus = self.system.bus
+        kind = self.rng.choice(["some", "all", "locks", "folder"])
+        if kind == "folder":
+            shutil.rmtree(bus, ignore_errors=True)  # they put their files back meanwhile
+            return
+        sockets = sorted(bus.glob("*.sock"))
+        if kind == "some":
+            sockets = self.rng.sample(sockets, min(len(sockets), self.rng.randint(1, 2)))
+        for path in sockets:
+            path.unlink(missing_ok=True)
+            if kind == "locks":
+                path.with_suffix(".lock").unlink(missing_ok=True)
 
     def second_instance(self) -> None:
         self.disturb()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.chaos.attributes import Told, first_serial, told
 from tests.chaos.machine import Port, delivered
 
 
@@ -32,6 +33,7 @@ class Model:
         self.away: set[str] = set()  # plugs that are unplugged
         self.unbound: set[str] = set()  # interfaces without their driver
         self.mounted: set[str] = set()  # devices whose disk the machine uses
+        self.serials = {port.plug: first_serial(port.plug) for port in ports}
         self.claims: dict[str, Held] = {}
         self.truth: dict[str, frozenset[str]] = {}
         self.renew()
@@ -53,14 +55,14 @@ class Model:
         finally:
             self.renew()
 
-    def offered(self) -> set[str]:
-        """The names that the slices must list when all is quiet."""
-        names = set()
+    def offered(self) -> Told:
+        """What the slices must say when all is quiet."""
+        found: Told = set()
         for port in self.ports:
             if port.plug in self.away or port.device in self.mounted:
                 continue
-            names.add(port.device if port.owner not in self.unbound else f"usb-{port.plug}")
-        return names
+            found |= told(port, self.serials[port.plug], port.owner not in self.unbound)
+        return found
 
     def free(self) -> list[Port]:
         """Ports that no claim of the run is on."""

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from services.console.play import Player
 from services.console.uevents import Sender, Sent
+from tests.chaos.attributes import SHARED, Told
 from tests.services.api_stand_in import ApiStandIn
 from tests.services.kubelet_stand_in import Kubelet
 from tests.services.process import ROOT, Process, clean_environment
@@ -30,6 +32,7 @@ class System:
         self.kubelet_dir = folder / "k"
         self.cdi = folder / "cdi"
         self.plugin_dir = self.kubelet_dir / "plugins/liken.sh"
+        self.bus = self.state / "run/bus"
         self.registry = self.kubelet_dir / "plugins_registry"
         self.clock = folder / "clock"
         for each in (self.cdi, self.plugin_dir, self.registry):
@@ -179,10 +182,26 @@ class System:
     def specs(self) -> set[str]:
         return {path.stem.partition("_")[2] for path in self.cdi.glob("liken.sh-device_*.json")}
 
-    def offered(self) -> set[str]:
+    def offered(self) -> Told:
+        """All that the slices on the server say of devices."""
         with self.api.store.changed:
             slices = list(self.api.store.slices.values())
-        return {device["name"] for each in slices for device in each["spec"].get("devices", ())}
+        devices = [device for each in slices for device in each["spec"].get("devices", ())]
+        return {
+            (device["name"], name, value)
+            for device in devices
+            for name, typed in device["attributes"].items()
+            for value in typed.values()
+        } | {(device["name"], SHARED, True) for device in devices if device.get(SHARED)}
+
+    def bus_answers(self) -> set[str]:
+        """The services whose socket on the bus takes a connection."""
+        found = set()
+        for path in self.bus.glob("*.sock"):
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as end:
+                end.connect(str(path))
+                found.add(path.stem)
+        return found
 
     def close(self) -> int:
         """End everything; the exit code of `liken up`."""
