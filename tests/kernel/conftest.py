@@ -17,6 +17,7 @@ from tests.kernel.runtime import Runtime, programs
 SCENARIO_S = 600  # the first one boots, and the very first installs packages
 
 ALWAYS_THERE = "usb-1-3-1-0"  # a device of the machine at boot
+CARDS = "/dev/dri"  # nobody in this guest has a reason to open what is in there
 EMULATOR_FAILED = 75  # "try again", as sysexits.h has it
 START_S = 180.0  # four Python processes and a first walk, on an emulated and busy processor
 
@@ -75,16 +76,18 @@ def guest(tmp_path_factory: pytest.TempPathFactory, tell: Tell) -> Iterator[Gues
 def product(guest: Guest, tell: Tell) -> Iterator[Product]:
     """The four services, up since the machine was complete."""
     liken = Product(guest)
+    guest.call("watch_opens", CARDS)
     liken.up()
     liken.observe()
     began = time.monotonic()
     try:
         guest.call("wait_slice", has=[ALWAYS_THERE], timeout_s=START_S, wait_s=START_S + 30)
-        guest.call("wait_inventory", has=[ALWAYS_THERE])  # the witness may hear later than the publisher
+        liken.agree(has=[ALWAYS_THERE])  # the witness may hear later than the publisher
         tell(f"four services started, first slice after {time.monotonic() - began:.1f} s")
         yield liken
         if not guest.locked_up():
             liken.no_event_was_lost()
+            assert guest.call("opens", CARDS) == [], "liken never opens what it gives away"
     finally:
         (Path(guest.work) / "liken.log").write_text(liken.log())
 
@@ -125,4 +128,4 @@ def back_to(before: list[str], product: Product) -> None:
     """Wait until slice and inventory list what they listed before a scenario, and no claim is left."""
     left = sorted(set(product.guest.call("seen")["slice"]) - set(before))
     product.waiting_for_slice(has=before, lacks=left).result(120)
-    product.guest.call("wait_rest")
+    product.agree()

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,10 @@ START_S = 180.0  # four Python processes on an emulated processor
 # after 30 s, and the waits' own timeouts are longer still.
 SAFE_S = 5.0  # until a spec names a node no longer that is gone or in use
 SLICE_S = SETTLED_S + 15.0  # until the slice lists what is there
+# What is promised of a real processor; an emulated and busy one has to keep it once in so many tries.
+WITHHELD_S = 0.1  # until the spec of a disk that came into use is withheld
+LISTED_S = SETTLED_S + 1.0  # until the slice tells of a change
+TRIES = 3
 BACKSTOP_REPAIRS = "liken_backstop_repairs_total"
 RECONCILER_METRICS = "http://127.0.0.1:9203/metrics"
 SIGKILL = 9
@@ -76,7 +81,7 @@ class Product:
         self.up(prefix, **environment)
         self.running()
         self.guest.call("wait_note", mark, "inventory", timeout_s=START_S)
-        self.guest.call("wait_listed")
+        self.agree()
 
     def no_event_was_lost(self) -> None:
         """Fail when the reconciler that runs now found a spec wrong at its backstop.
@@ -167,8 +172,29 @@ class Product:
         """Until the spec of a claim whose hardware is away names that many nodes again."""
         return self.guest.begin("wait_returned", claim.uid, nodes)
 
-    def waiting_for_presence(self, claim: Claim, device: str, state: str) -> "Future[float]":
-        return self.guest.begin("wait_presence", claim.uid, device, state)
+    def agree(
+        self,
+        *,
+        absent: Sequence[Claim] = (),
+        withheld: Sequence[Claim] = (),
+        changed: Sequence[Claim] = (),
+        has: Sequence[str] = (),
+        lacks: Sequence[str] = (),
+        timeout_s: float = 90.0,
+    ) -> None:
+        """Wait until slices, bus and specs tell the same of all devices and of all prepared claims.
+
+        Slices: the devices of the newest inventory with its attributes, all of `has` and none of `lacks`
+        among them. Presence: each prepared claim with its state; claims that are not named are present.
+        Specs: those claims' alone, with the inventory's nodes of their own hardware, or the placeholder.
+        """
+        named = {"absent": absent, "withheld": withheld, "changed": changed}
+        state = {claim.uid: word for word, claims in named.items() for claim in claims}
+        states = {
+            claim.uid: dict.fromkeys(claim.devices, state.get(claim.uid, "present"))
+            for claim in self._claims.values()
+        }
+        self.guest.call("agree", states, list(has), list(lacks), timeout_s, wait_s=timeout_s + 30)
 
     def running(self) -> dict[str, int]:
         """Wait until all four run."""

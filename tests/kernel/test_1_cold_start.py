@@ -52,7 +52,7 @@ SHAREABLE = {"pci-0000-00-04-0", "pci-0000-00-0c-0"}
 
 @pytest.fixture(scope="module")
 def inventory(product: Product) -> dict[str, Any]:
-    product.guest.call("wait_slice", has=sorted(OFFERED), timeout_s=90.0)
+    product.agree(has=sorted(OFFERED))
     return product.inventory()
 
 
@@ -122,6 +122,18 @@ def test_every_node_of_dev_is_offered_withheld_or_nobodys(inventory: dict[str, A
 def test_the_slice_on_the_cluster_lists_the_same_devices(inventory: dict[str, Any], guest: Guest) -> None:
     assert guest.call("seen")["slice"] == sorted(OFFERED)
     assert guest.call("listing", "/run/liken/cluster/slices") == [f"{NODE}-{DRIVER}.yaml"]
+
+
+def test_every_device_can_be_claimed_at_once_and_gets_its_own_nodes(
+    inventory: dict[str, Any], product: Product, tell: Tell
+) -> None:
+    claim = product.claim("everything", *sorted(OFFERED))
+    product.agree(has=sorted(OFFERED))
+    spec = product.spec(claim) or {}
+    assert {name: tuple(sorted(map(shape, paths))) for name, paths in spec.items()} == OFFERED
+    tell(f"one claim of {len(spec)} devices, a spec of {sum(map(len, spec.values()))} nodes, all present")
+    product.release(claim)
+    product.agree(has=sorted(OFFERED))
 
 
 def test_the_command_prints_what_the_bus_carries(inventory: dict[str, Any], product: Product) -> None:

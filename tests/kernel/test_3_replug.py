@@ -46,15 +46,16 @@ def test_a_replugged_adapter_keeps_its_name_and_the_spec_follows_its_numbers(
     claim = product.claim("replug", ADAPTER)
     before = nodes(guest, "8")
     assert spec_of(product, claim) == before
+    product.agree(has=[ADAPTER])
 
     safe = product.waiting_for_spec(claim, {ADAPTER: absent(ADAPTER)})
     plugs.unplug(FTDI)
     safe.result(120)
     plugs.free(FTDI)
     # somebody else takes the tty number that is free now, so that the adapter comes back with another
-    product.waiting_for_slice(lacks=[ADAPTER]).result(120)
+    product.agree(absent=[claim], lacks=[ADAPTER])
     plugs.plug(FTDI, "7.2", serial="FT0003")
-    product.waiting_for_slice(has=[TWINS[0]]).result(120)
+    product.agree(absent=[claim], has=[TWINS[0]])
 
     present = product.waiting_for_return(claim)
     began = plugs.plug(FTDI, serial="FT0002")
@@ -63,7 +64,7 @@ def test_a_replugged_adapter_keeps_its_name_and_the_spec_follows_its_numbers(
     after = nodes(guest, "8")
     assert set(after).isdisjoint(before)
     guest.call("wait_spec", claim.uid, {ADAPTER: after})
-    product.waiting_for_slice(has=[ADAPTER]).result(120)
+    product.agree(has=[ADAPTER])
     product.release(claim)
 
 
@@ -79,6 +80,7 @@ def test_two_adapters_swapped_between_ports_do_not_take_their_claims_along(
     ]
     before = {port: nodes(guest, port) for port in HUB_PORTS}
     assert [spec_of(product, claim) for claim in claims] == [before[port] for port in HUB_PORTS]
+    product.agree(has=TWINS)
 
     began = time.monotonic()
     away = [
@@ -102,5 +104,8 @@ def test_two_adapters_swapped_between_ports_do_not_take_their_claims_along(
     assert tty(guest, HUB_PORTS[0]) in before[HUB_PORTS[1]]
     serials = [guest.call("read", f"/sys/bus/usb/devices/1-{port}/serial").strip() for port in HUB_PORTS]
     assert serials == ["FT0005", "FT0004"]
+    product.agree(has=TWINS)
+    published = [guest.call("seen")["offered"][name]["attributes"]["serial"] for name in TWINS]
+    assert published == [{"string": "FT0005"}, {"string": "FT0004"}]
     for claim in claims:
         product.release(claim)

@@ -21,7 +21,9 @@ def claim(product: Product, plugs: Plugs) -> Claim:
     """A keyboard in port 8, claimed."""
     plugs.plug(KEYBOARD)
     product.waiting_for_slice(has=[NAME]).result(120)
-    return product.claim("container", NAME)
+    made = product.claim("container", NAME)
+    product.agree(has=[NAME])
+    return made
 
 
 def delivered(product: Product, claim: Claim) -> list[str]:
@@ -85,6 +87,7 @@ def test_an_absent_device_stops_the_start_and_a_replug_lets_it_start_again(
     gone = product.waiting_for_spec(claim, {NAME: absent(NAME)})
     plugs.unplug(KEYBOARD)
     gone.result(120)
+    product.agree(absent=[claim], lacks=[NAME])
     refused = runtime.run(claim.ids[NAME], "sh")
     assert refused["code"] != 0
     assert absent(NAME)[0] in refused["err"]
@@ -97,3 +100,4 @@ def test_an_absent_device_stops_the_start_and_a_replug_lets_it_start_again(
     paths = delivered(product, claim)
     assert see(runtime, claim, paths) == numbers(guest, paths) != before
     tell(f"device_add to the end of a new container {time.monotonic() - began:.2f} s")
+    product.agree(has=[NAME])

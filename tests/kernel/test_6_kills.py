@@ -36,6 +36,7 @@ def test_a_service_killed_in_the_middle_of_a_replug_loses_nothing(
     gone = time.monotonic() - began
     plugs.free(FTDI)
     product.running()
+    product.agree(absent=[claim], lacks=[NAME], timeout_s=RECOVERY_S)
 
     mark = guest.call("mark")
     began = plugs.plug(FTDI)
@@ -53,9 +54,9 @@ def test_a_service_killed_in_the_middle_of_a_replug_loses_nothing(
         f" device_add to spec {back:.2f} s, to slice {listed:.2f} s"
     )
     assert product.running()[service] != victim
-    guest.call("wait_presence", claim.uid, NAME, "present", timeout_s=RECOVERY_S)
+    product.agree(has=[NAME], timeout_s=RECOVERY_S)
     product.release(claim)
-    assert product.spec(claim) is None
+    product.agree(has=[NAME])
 
 
 def test_a_claim_prepared_while_the_reconciler_is_away_is_right(
@@ -70,5 +71,5 @@ def test_a_claim_prepared_while_the_reconciler_is_away_is_right(
     assert product.spec(claim) == {NAME: nodes(guest, "8")}
     tell(f"prepared in {time.monotonic() - began:.2f} s without a reconciler")
     product.running()
-    guest.call("wait_presence", claim.uid, NAME, "present", timeout_s=RECOVERY_S)
+    product.agree(has=[NAME], timeout_s=RECOVERY_S)
     product.release(claim)

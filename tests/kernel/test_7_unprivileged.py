@@ -9,7 +9,7 @@ from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
 from tests.kernel.plugs import KINDS, Plugs
 from tests.kernel.product import SERVICES, Product, absent
-from tests.kernel.test_3_replug import nodes
+from tests.kernel.test_3_replug import nodes, usbfs
 
 FTDI = KINDS["ftdi serial"]
 NAME = "usb-1-8-1-0"
@@ -64,17 +64,20 @@ def test_plug_claim_unplug_and_replug_work_without_privilege(
     tell(f"device_add to slice {time.monotonic() - began:.2f} s")
     claim = confined.claim("confined", NAME)
     assert confined.spec(claim) == {NAME: nodes(guest, "8")}
+    confined.agree(has=[NAME])
 
     safe = confined.waiting_for_spec(claim, {NAME: absent(NAME)})
     began = plugs.unplug(FTDI)
     safe.result(120)
     tell(f"device_del to absent spec {(time.monotonic() - began) * 1000:.0f} ms")
     plugs.free(FTDI)
+    confined.agree(absent=[claim], lacks=[NAME])
     present = confined.waiting_for_return(claim)
     began = plugs.plug(FTDI)
     present.result(120)
     tell(f"device_add to spec {time.monotonic() - began:.2f} s")
     guest.call("wait_spec", claim.uid, {NAME: nodes(guest, "8")})
+    confined.agree(has=[NAME])
     confined.release(claim)
 
 
@@ -85,10 +88,11 @@ def test_a_detached_driver_is_bound_again_without_privilege(
     confined.waiting_for_slice(has=[NAME]).result(120)
     claim = confined.claim("rebind", NAME)
     guest.call("write", "/sys/bus/usb/drivers/ftdi_sio/unbind", "1-8:1.0")
-    confined.waiting_for_slice(lacks=[NAME]).result(120)
+    confined.agree(lacks=[NAME])
+    assert confined.spec(claim) == {NAME: [usbfs(guest, "8")]}
     began = time.monotonic()
     confined.release(claim)
     guest.call("wait_path", "/sys/bus/usb/devices/1-8:1.0/driver")
     tell(f"unprepare bound the driver again within {time.monotonic() - began:.2f} s")
-    confined.waiting_for_slice(has=[NAME]).result(120)
+    confined.agree(has=[NAME])
     assert guest.run("readlink", "/sys/bus/usb/devices/1-8:1.0/driver").strip().endswith("/ftdi_sio")

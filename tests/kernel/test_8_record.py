@@ -16,7 +16,7 @@ from tests.kernel.machine import Guest
 from tests.kernel.product import LIKEN, Product
 
 FILE = "/run/machine.tar.xz"
-SERIALS = ("FT0001", "STICK0001", "NVME0001")
+SERIALS = ("FT0001", "STICK0001", "NVME0001", "PAIR0001")  # the last one twice: two controllers of one disk
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,21 @@ def test_no_serial_number_is_in_the_recording(recording: Path) -> None:
             if any(serial.encode() in (tree.read(path) or b"") for serial in SERIALS)
         ]
     assert found == []
+
+
+def test_equal_serial_numbers_stay_equal_and_different_ones_different(
+    recording: Path, guest: Guest, tell: Tell
+) -> None:
+    masks: dict[str, set[bytes | None]] = {}
+    with open_tree(recording) as tree:
+        paths = [path for path in _files(tree) if path.endswith("/serial")]
+        for path in paths:
+            masks.setdefault(guest.call("read", f"/{path}").strip(), set()).add(tree.read(path))
+    tell(f"{len(paths)} serial numbers, {len(masks)} different ones: {', '.join(sorted(masks))}")
+    assert len(paths) > len(masks) >= len(SERIALS)
+    assert set(SERIALS) <= masks.keys()
+    assert all(len(masked) == 1 for masked in masks.values())
+    assert len({text for masked in masks.values() for text in masked}) == len(masks)
 
 
 def _files(tree: Any, folder: str = "sys") -> list[str]:

@@ -1,12 +1,10 @@
 """Hard scenario 1: a program in a claim's container takes the kernel driver away and dies."""
 
-import time
-
 from tests.kernel.bench import Bench
 from tests.kernel.conftest import Tell
 from tests.kernel.machine import Guest
 from tests.kernel.plugs import KINDS, Plugs
-from tests.kernel.product import SETTLED_S, SLICE_S, Claim, Product
+from tests.kernel.product import LISTED_S, SETTLED_S, SLICE_S, TRIES, Claim, Product
 from tests.kernel.provision import REPOSITORY
 from tests.kernel.runtime import Runtime
 
@@ -39,6 +37,18 @@ def test_a_detached_interface_keeps_its_usbfs_node_and_unprepare_binds_it_again(
 ) -> None:
     plugs.plug(KEYBOARD)
     product.waiting_for_slice(has=[NAME]).result(120)
+    took = SLICE_S
+    for _ in range(TRIES):
+        took = detach_and_release(guest, product, runtime)
+        tell(f"bound again by unprepare; in the slice {took:.2f} s later (settle time {SETTLED_S} s)")
+        assert took < SLICE_S
+        if took <= LISTED_S:
+            break
+    assert took <= LISTED_S
+
+
+def detach_and_release(guest: Guest, product: Product, runtime: Runtime) -> float:
+    """A program of a claim detaches the keyboard and dies, the claim ends. Seconds from bind to slice."""
     claim = product.claim("detach", NAME)
     node = usbfs(product, claim, NAME)
 
@@ -48,22 +58,23 @@ def test_a_detached_interface_keeps_its_usbfs_node_and_unprepare_binds_it_again(
     left.result(120)
     gone.result(120)
     assert guest.run("readlink", "/sys/bus/usb/devices/1-8:1.0/driver").strip().endswith("/usbfs")
-    assert guest.call("seen")["presence"][claim.uid] == {NAME: "present"}
+    product.agree(lacks=[NAME])
+    assert product.spec(claim) == {NAME: [node]}
 
     program.die()
     assert not guest.call("exists", "/sys/bus/usb/devices/1-8:1.0/driver")
     listed = product.waiting_for_slice(has=[NAME])
-    began = time.monotonic()
+    mark = guest.call("mark")
     product.release(claim)
-    guest.call("wait_path", "/sys/bus/usb/devices/1-8:1.0/driver")
-    bound = time.monotonic() - began
-    listed.result(120)
-    took = time.monotonic() - began
-    tell(
-        f"unprepare: driver bound again within {bound:.2f} s,"
-        f" in the slice {took:.2f} s (settle time {SETTLED_S} s)"
+    at = listed.result(120)
+    assert guest.run("readlink", "/sys/bus/usb/devices/1-8:1.0/driver").strip().endswith("/usbhid")
+    bound = next(
+        note["at"]
+        for note in guest.call("since", mark, "uevent")
+        if note["action"] == "bind" and note["path"].endswith("/1-8:1.0")
     )
-    assert took < SLICE_S
+    product.agree(has=[NAME])
+    return float(at - bound)
 
 
 def test_an_interface_is_bound_again_when_the_last_claim_on_its_device_ends(
@@ -82,11 +93,13 @@ def test_an_interface_is_bound_again_when_the_last_claim_on_its_device_ends(
     program = Program(guest, runtime, first, node, 0)
     left.result(120)
     program.die()
+    product.agree(has=[names[1]], lacks=[names[0]])
+    assert product.spec(first) == {names[0]: [node]}
     assert product.spec(second) == {names[1]: other}
     product.release(first)
     assert not guest.call("exists", f"/sys/bus/usb/devices/{address}:1.0/driver")
     assert guest.call("exists", f"/sys/bus/usb/devices/{address}:1.1/driver")
     product.release(second)
     guest.call("wait_path", f"/sys/bus/usb/devices/{address}:1.0/driver")
-    product.waiting_for_slice(has=names).result(120)
+    product.agree(has=names)
     tell("the first unprepare left the interface alone, the last one bound it")

@@ -39,6 +39,7 @@ def test_an_input_device_made_after_the_start_is_opened_in_a_bluetooth_claims_co
     assert (product.spec(claim) or {})[name] == sorted(
         ["/dev/uinput", bench.usbfs(5), *(f"/dev/input/{event}" for event in EVENTS)]
     )
+    product.agree(has=[name])
     taken = guest.call("listing", "/sys/class/input")
     free = next(event for event in EVENTS if event not in taken)
     node = f"/dev/input/{free}"
@@ -66,5 +67,6 @@ def test_a_capture_card_with_cec_adapters_is_one_exclusive_device(
     assert (found["shareable"], "subsystem" in found["attributes"]) == (False, False)
     nodes = guest.call("nodes")
     assert all(path in nodes for path in paths)
+    product.agree(has=[vivid])
     tell(f"vivid: {len(paths)} nodes of the kinds {', '.join(found['kinds'])}")
     product.release(claim)

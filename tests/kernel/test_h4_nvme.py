@@ -35,7 +35,10 @@ def test_a_spare_internal_disk_is_offered_and_the_systems_is_not(
     declared.waiting_for_slice(has=[SPARE], lacks=[SYSTEM]).result(120)
     inventory = declared.inventory()
     assert inventory["facts"]["storage"] == "roles"
-    assert shapes([node["path"] for node in declared.device(SPARE)["nodes"]]) == DISK
+    claim = declared.claim("spare", SPARE)
+    declared.agree(has=[SPARE], lacks=[SYSTEM])
+    assert shapes((declared.spec(claim) or {})[SPARE]) == DISK
+    declared.release(claim)
     tell(f"{SPARE} is offered: its owner declared that the machine needs vda alone")
 
 
@@ -63,6 +66,7 @@ def test_a_claimed_nvme_disk_comes_and_goes(
     claim = declared.claim("nvme", HOT)
     nodes = (declared.spec(claim) or {})[HOT]
     assert shapes(nodes) == DISK
+    declared.agree(has=[HOT])
 
     safe = declared.waiting_for_spec(claim, {HOT: absent(HOT)})
     gone = declared.waiting_for_slice(lacks=[HOT])
@@ -72,10 +76,12 @@ def test_a_claimed_nvme_disk_comes_and_goes(
     gone.result(120)
     tell(f"nvme: device_del to absent spec {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
     plugs.free(NVME)
+    declared.agree(absent=[claim], lacks=[HOT])
 
     present = declared.waiting_for_return(claim)
     began = plugs.plug(NVME)
     present.result(120)
     guest.call("wait_spec", claim.uid, {HOT: nodes})
     tell(f"nvme: device_add to spec {time.monotonic() - began:.2f} s")
+    declared.agree(has=[HOT])
     declared.release(claim)

@@ -2,7 +2,7 @@
 
 import time
 
-from tests.kernel.conftest import Tell
+from tests.kernel.conftest import CARDS, Tell
 from tests.kernel.machine import Guest
 from tests.kernel.product import Product, absent
 
@@ -20,7 +20,6 @@ def test_a_card_is_three_devices_and_nobody_of_ours_opens_it(
     assert {name: device["attributes"]["subsystem"]["string"] for name, device in found.items()} == names
     assert {device["attributes"]["address"]["string"] for device in found.values()} == {"0000:00:0c.0"}
     card = found[f"{CARD}-display"]["nodes"][0]["path"]
-    guest.call("watch_opens", [card, "/dev/dri/card0"])
 
     # the shape of the display operator's claim: card, render node and wires of one card
     claim = product.claim("display", *names)
@@ -28,17 +27,17 @@ def test_a_card_is_three_devices_and_nobody_of_ours_opens_it(
     assert spec == {name: [node["path"] for node in device["nodes"]] for name, device in found.items()}
     second = product.claim("render", CARD)
     assert product.spec(second) == {CARD: spec[CARD]}
+    product.agree(has=list(names))
     mark = guest.call("mark")
     guest.call("write", "/sys/class/drm/card1/uevent", "add")
     guest.call("wait_note", mark, "inventory")
     for each in (claim, second):
         product.release(each)
-    opened = guest.call("opens")
-    tell(f"{len(names)} devices; two claims, a walk and passes: {opened}")
-    assert opened == {card: 0, "/dev/dri/card0": 0}
+    opened = guest.call("opens", CARDS)
+    tell(f"{len(names)} devices; since before the product's start, with claims, walks and passes: {opened}")
+    assert opened == []
     guest.call("open_once", card)
-    assert guest.call("opens") == {card: 1, "/dev/dri/card0": 0}  # an open is seen
-    guest.call("watch_opens_end")
+    assert guest.call("opens", CARDS) == [card.removeprefix(f"{CARDS}/")]  # an open is seen
 
 
 def test_a_graphics_driver_that_goes_and_comes_takes_its_devices_along(
@@ -57,6 +56,7 @@ def test_a_graphics_driver_that_goes_and_comes_takes_its_devices_along(
     safe.result(120)
     told = time.monotonic() - began
     gone.result(120)
+    product.agree(absent=[claim], lacks=[render, display])
     tell(f"unbind to absent spec {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
 
     back = product.waiting_for_spec(claim, nodes)
@@ -65,4 +65,5 @@ def test_a_graphics_driver_that_goes_and_comes_takes_its_devices_along(
     back.result(120)
     product.waiting_for_slice(has=[render, display]).result(120)
     tell(f"bind to slice {time.monotonic() - began:.2f} s")
+    product.agree(has=[render, display])
     product.release(claim)

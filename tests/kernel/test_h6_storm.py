@@ -60,13 +60,14 @@ def test_virtual_devices_wake_no_walk_and_do_not_delay_a_stick(
         f"{PAIRS} veth pairs in {last - first:.0f} s, {events} events: {walks} walks;"
         f" the stick in the slice after {took:.2f} s; memory {grown:+d} KiB"
     )
+    virtual.agree(has=[STICK.device])
     assert walks <= BURSTS["stick"]
     assert events > 4 * PAIRS
     assert grown < GROWTH_KIB
 
 
 def test_virtual_devices_alone_wake_no_walk(guest: Guest, virtual: Product, tell: Tell) -> None:
-    guest.call("wait_rest")
+    virtual.agree()
     mark = guest.call("mark")
     first, last = guest.call("storm", PAIRS // 2)
     settle(guest, mark)
@@ -109,6 +110,7 @@ def test_after_a_lost_event_the_walk_happens_and_nothing_is_missed(
     assert told < SAFE_S
     assert listed < SLICE_S
     guest.call("wait_note", mark, "inventory")
+    small_buffer.agree(absent=[claim], has=[STICK.device], lacks=[FTDI.device])
     assert small_buffer.pids()["watcher"] == watcher
     lost = guest.call("metric", WATCHER_METRICS, "liken_uevents_lost_total")
     tell(f"liken_uevents_lost_total {lost:.0f}")

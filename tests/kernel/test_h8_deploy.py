@@ -43,33 +43,43 @@ def test_the_profiles_of_the_runtime_hold(guest: Guest, deployed: Product, tell:
         assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
         assert guest.call("read", f"/proc/{pid}/attr/current").strip() == f"{PROFILE} (enforce)"
         mounts = (guest.call("read", f"/proc/{pid}/mounts") or "").splitlines()
-        assert any(line.split()[1:3] == ["/sys", "sysfs"] and line.split()[3][:2] == "ro" for line in mounts)
+        assert [place for place in ("/", "/sys") if not read_only(mounts, place)] == [], service
     assert set(deployed.pids()) == set(SERVICES)
     tell("no capability, seccomp and AppArmor enforced, /sys and the root read-only")
+
+
+def read_only(mounts: list[str], place: str) -> bool:
+    """Whether the topmost of /proc/PID/mounts at a place is."""
+    options = [line.split()[3] for line in mounts if line.split()[1] == place]
+    return options[-1].split(",")[0] == "ro"
 
 
 def test_plug_claim_unplug_replug_and_rebind_work_under_the_profiles(
     guest: Guest, deployed: Product, plugs: Plugs, tell: Tell
 ) -> None:
-    assert ALWAYS_THERE in guest.call("seen")["slice"]
+    deployed.agree(has=[ALWAYS_THERE])
+    assert deployed.inventory()["facts"]["storage"] == "observed"  # the mounts of deploy/ show the disks' use
     appeared = deployed.waiting_for_slice(has=[NAME])
     began = plugs.plug(FTDI)
     appeared.result(120)
     tell(f"device_add to slice {time.monotonic() - began:.2f} s")
     claim = deployed.claim("deployed", NAME)
     assert deployed.spec(claim) == {NAME: nodes(guest, "8")}
+    deployed.agree(has=[NAME])
     safe = deployed.waiting_for_spec(claim, {NAME: absent(NAME)})
     began = plugs.unplug(FTDI)
     safe.result(120)
     tell(f"device_del to absent spec {(time.monotonic() - began) * 1000:.0f} ms")
     plugs.free(FTDI)
+    deployed.agree(absent=[claim], lacks=[NAME])
     present = deployed.waiting_for_return(claim)
     plugs.plug(FTDI)
     present.result(120)
     guest.call("wait_spec", claim.uid, {NAME: nodes(guest, "8")})
+    deployed.agree(has=[NAME])
 
     guest.call("write", "/sys/bus/usb/drivers/ftdi_sio/unbind", "1-8:1.0")
-    deployed.waiting_for_slice(lacks=[NAME]).result(120)
+    deployed.agree(lacks=[NAME])
     deployed.release(claim)
     guest.call("wait_path", "/sys/bus/usb/devices/1-8:1.0/driver")
-    deployed.waiting_for_slice(has=[NAME]).result(120)
+    deployed.agree(has=[NAME])

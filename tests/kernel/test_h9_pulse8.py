@@ -184,6 +184,7 @@ def test_an_attached_line_offers_its_bus_and_its_remote(
     assert ever_offered(guest, adapter) == {adapter.hid, adapter.cec, adapter.input}
 
     claim = declared.claim("sibling", adapter.hid)  # the line's usbfs node would be a way around its rule
+    declared.agree(has=[adapter.cec, adapter.input, adapter.hid])
     assert declared.spec(claim) == {adapter.hid: found[adapter.hid]}
     declared.release(claim)
 
@@ -198,6 +199,7 @@ def test_a_detached_lines_claims_are_absent_and_come_back_when_it_is_attached_ag
     claims = [declared.claim(f"line-{number}", name) for number, name in enumerate(names)]
     before = [adapter.nodes("cec"), adapter.nodes("input")]
     assert specs(declared, claims) == [{adapter.cec: before[0]}, {adapter.input: before[1]}]
+    declared.agree(has=[*names, adapter.hid])
     keeps = guest.call("start", ["sh", "-c", f"exec sleep 600 <{before[0][0]}"], "/dev/null")
     guest.call("wait_process", "sleep 600")
 
@@ -211,6 +213,7 @@ def test_a_detached_lines_claims_are_absent_and_come_back_when_it_is_attached_ag
     gone.result(120)
     tell(f"inputattach ended to absent specs {told * 1000:.0f} ms, to slice {time.monotonic() - began:.2f} s")
     assert list(offered(declared, adapter)) == [adapter.hid]
+    declared.agree(absent=claims, has=[adapter.hid], lacks=names)
 
     # the old bus is still open and somebody else takes the remote's number: both come back with other numbers
     assert [guest.call("uinput", "takes a number")] == before[1]
@@ -228,6 +231,7 @@ def test_a_detached_lines_claims_are_absent_and_come_back_when_it_is_attached_ag
     )
     assert (after[0] != before[0], after[1] != before[1]) == (True, True)
     assert specs(declared, claims) == [{adapter.cec: after[0]}, {adapter.input: after[1]}]
+    declared.agree(has=names)
     for each, claim in enumerate(claims):
         assert named_once_absent(guest, mark, claim) == {*absent(names[each]), *after[each]}
     guest.call("kill", keeps, SIGKILL)
@@ -256,10 +260,12 @@ def test_an_attached_adapter_that_is_unplugged_is_absent_until_its_line_is_attac
     declared.waiting_for_slice(has=[adapter.hid]).result(120)
     assert list(offered(declared, adapter)) == [adapter.hid]
     assert declared.spec(claim) == {adapter.cec: absent(adapter.cec)}
+    declared.agree(absent=[claim], has=[adapter.hid], lacks=[adapter.cec, adapter.input])
 
     back = declared.waiting_for_return(claim)
     began = adapter.attach()
     back.result(120)
     tell(f"plugged again; attached to spec {time.monotonic() - began:.2f} s")
     assert declared.spec(claim) == {adapter.cec: adapter.nodes("cec")}
+    declared.agree(has=[adapter.cec])
     declared.release(claim)

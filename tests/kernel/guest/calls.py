@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.kernel.guest.inputs import open_once, opens, uinput, uinput_end, watch_opens, watch_opens_end
+from tests.kernel.guest.inputs import open_once, opens, uinput, uinput_end, watch_opens
 
-__all__ = ["open_once", "opens", "uinput", "uinput_end", "watch_opens", "watch_opens_end"]
+__all__ = ["open_once", "opens", "uinput", "uinput_end", "watch_opens"]
 
 
 def boottime() -> float:
@@ -141,15 +141,6 @@ def wait_slice(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 90
     )
 
 
-def wait_inventory(has: list[str] = [], lacks: list[str] = [], timeout_s: float = 90.0) -> float:  # noqa: B006
-    """As wait_slice, of the inventory on the bus."""
-    return float(
-        _observers[-1].wait(
-            lambda seen: set(has) <= set(seen.inventory) and not set(lacks) & set(seen.inventory), timeout_s
-        )
-    )
-
-
 def wait_spec(claim: str, devices: dict[str, list[str]] | None, timeout_s: float = 90.0) -> float:
     """Wait until the claim's spec is exactly `devices` (name: sorted paths); None: until it is gone."""
     return float(_observers[-1].wait(lambda seen: seen.specs.get(claim) == devices, timeout_s))
@@ -165,24 +156,21 @@ def wait_returned(claim: str, nodes: int = 1, timeout_s: float = 90.0) -> float:
     return float(_observers[-1].wait(returned, timeout_s))
 
 
-def wait_presence(claim: str, device: str, state: str, timeout_s: float = 90.0) -> float:
-    return float(
-        _observers[-1].wait(lambda seen: seen.presence.get(claim, {}).get(device) == state, timeout_s)
-    )
+def agree(
+    states: dict[str, dict[str, str]],
+    has: list[str],
+    lacks: list[str],
+    timeout_s: float = 90.0,
+) -> float:
+    """Wait until inventory, slices, presence and specs agree. `states`: of all devices of all claims."""
+    from tests.kernel.guest.agreement import disagreement
 
-
-def wait_rest(timeout_s: float = 90.0) -> float:
-    """Wait until the newest inventory has what the slices list, and the newest presence no claim."""
-    return float(
-        _observers[-1].wait(
-            lambda seen: sorted(seen.inventory) == seen.slice and not seen.presence, timeout_s
-        )
-    )
-
-
-def wait_listed(timeout_s: float = 90.0) -> float:
-    """Wait until the slices list what the newest inventory has."""
-    return float(_observers[-1].wait(lambda seen: sorted(seen.inventory) == seen.slice, timeout_s))
+    observer = _observers[-1]
+    try:
+        return float(observer.wait(lambda seen: not disagreement(seen, states, has, lacks), timeout_s))
+    except TimeoutError:
+        words = disagreement(observer.seen, states, has, lacks)
+        raise TimeoutError(f"no agreement within {timeout_s} s: {words}") from None
 
 
 def wait_note(mark: int, what: str, timeout_s: float = 90.0) -> dict[str, Any]:
@@ -272,17 +260,21 @@ def timed(argv: list[str], timeout_s: float = 60.0) -> list[float]:
     return [began, boottime()]
 
 
-def guard_ttys(owners: dict[str, str]) -> None:
-    """Have the witness check that each claim's spec names no tty but that of its USB interface."""
-    _observers[-1].guard_ttys(owners)
+def guard(owners: dict[str, str]) -> None:
+    """Have the witness check that each claim's spec never names a node but those of its USB interface."""
+    _observers[-1].guard(owners)
 
 
-def guard_report() -> dict[str, Any]:
-    """How often it looked, and what was wrong; the guard ends."""
-    observer = _observers[-1]
-    report = {"looks": observer.looks, "wrong": list(observer.wrong)}
-    observer.guard_ttys({})
-    return report
+def guard_end() -> dict[str, Any]:
+    """Each spec as it was written, how often the guard looked, and what was wrong; the guard ends."""
+    return dict(_observers[-1].guard_end())
+
+
+def power_cycle(device: str) -> None:
+    """Take a USB device's configuration away, which unplugs what is behind it, and give it back at once."""
+    configuration = Path(f"/sys/bus/usb/devices/{device}/bConfigurationValue")
+    configuration.write_text("0")
+    configuration.write_text("1")
 
 
 def storm(pairs: int) -> list[float]:

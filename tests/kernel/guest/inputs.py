@@ -32,16 +32,16 @@ def uinput_end() -> None:
         os.close(_inlets.pop())
 
 
-_opens: dict[str, int] = {}  # watched node -> inotify file
+IN_OPEN, IN_Q_OVERFLOW = 0x20, 0x4000  # linux/inotify.h
+_watches: dict[str, int] = {}  # watched folder -> inotify file
 
 
-def watch_opens(paths: list[str]) -> None:
-    """Begin to count how often each node is opened, by whomever."""
+def watch_opens(folder: str) -> None:
+    """Begin to note who of the nodes in a folder, also of those that come later, is opened by whomever."""
     libc = ctypes.CDLL(None, use_errno=True)
-    for path in paths:
-        handle = _done(libc.inotify_init1(os.O_NONBLOCK), path)
-        _done(libc.inotify_add_watch(handle, path.encode(), 0x20), path)  # IN_OPEN: linux/inotify.h
-        _opens[path] = handle
+    handle = _done(libc.inotify_init1(os.O_NONBLOCK), folder)
+    _done(libc.inotify_add_watch(handle, folder.encode(), IN_OPEN), folder)
+    _watches[folder] = handle
 
 
 def _done(returned: int, path: str) -> int:
@@ -56,18 +56,22 @@ def open_once(path: str) -> None:
     os.close(os.open(path, os.O_RDWR))
 
 
-def opens() -> dict[str, int]:
-    """How often each watched node was opened since this was asked last."""
-    counts = {}
-    for path, handle in _opens.items():
-        try:
-            counts[path] = len(os.read(handle, 65536)) // 16  # an event without a name
-        except BlockingIOError:
-            counts[path] = 0
-    return counts
+def opens(folder: str) -> list[str]:
+    """The names that were opened in a watched folder since this was asked last, one for each time."""
+    names = []
+    while data := _pending(_watches[folder]):
+        while data:
+            _, mask, _, length = struct.unpack_from("iIII", data)
+            if mask & IN_Q_OVERFLOW:
+                raise OverflowError(f"more was opened in {folder} than the kernel keeps")
+            if name := data[16 : 16 + length].rstrip(b"\0").decode():  # without: the folder itself
+                names.append(name)
+            data = data[16 + length :]
+    return names
 
 
-def watch_opens_end() -> None:
-    """Count no longer."""
-    while _opens:
-        os.close(_opens.popitem()[1])
+def _pending(handle: int) -> bytes:
+    try:
+        return os.read(handle, 65536)
+    except BlockingIOError:
+        return b""

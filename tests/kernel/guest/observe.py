@@ -20,6 +20,7 @@ import yaml
 
 from common.bus import BusReader, decode
 from common.inventory import InventoryMessage, Presence
+from tests.kernel.guest.guard import Guard
 
 NETLINK_KOBJECT_UEVENT = 15  # linux/netlink.h
 KERNEL_EVENTS = 1  # the multicast group that the kernel itself sends to
@@ -43,7 +44,9 @@ class Seen:
     """The newest of everything."""
 
     specs: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # claim -> device -> node paths
+    left: list[str] = field(default_factory=list)  # what lies among the specs and is none
     slice: list[str] = field(default_factory=list)  # names of all devices in all slices
+    offered: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> the device as its slice has it
     inventory: list[str] = field(default_factory=list)
     whole: dict[str, Any] = field(default_factory=dict)  # the inventory as the bus carries it
     presence: dict[str, dict[str, str]] = field(default_factory=dict)  # claim -> device -> state
@@ -54,9 +57,7 @@ class Observer:
         self._places = places
         self.seen = Seen()
         self._notes: list[Note] = []
-        self._guarded: dict[str, str] = {}  # claim -> the USB interface whose tty alone its spec may name
-        self.looks = 0
-        self.wrong: list[Note] = []
+        self._guard: Guard | None = None
         self._changed = threading.Condition()
         for watch in (self._kernel, self._files, self._inventories, self._presences):
             threading.Thread(target=watch, daemon=True).start()
@@ -97,25 +98,21 @@ class Observer:
     def since_locked(self, mark: int, what: str) -> list[Note]:
         return [note for note in self._notes[mark:] if note["what"] == what]
 
-    def guard_ttys(self, owners: dict[str, str]) -> None:
-        """From now on look, at each new spec and at each new tty, whether a spec names another's tty."""
-        self.looks, self.wrong = 0, []
-        self._guarded = dict(owners)
+    def guard(self, owners: dict[str, str]) -> None:
+        """From now on look at each spec as it is written, and at all of them whenever hardware comes."""
+        self._guard = Guard(self._places.cdi, owners)
 
-    def _look(self, specs: dict[str, dict[str, list[str]]], why: str) -> None:
-        if not self._guarded:
-            return
-        self.looks += 1
-        for claim, owner in self._guarded.items():
-            paths = [path for nodes in specs.get(claim, {}).values() for path in nodes]
-            for path in paths:
-                place = Path("/sys/class/tty") / path.rpartition("/")[2]
-                if place.is_symlink() and f"/{owner}/" not in f"{place.readlink()}/":
-                    self.wrong.append({"claim": claim, "path": path, "is": str(place.readlink()), "why": why})
+    def guard_end(self) -> dict[str, Any]:
+        """What the guard saw; it ends."""
+        if self._guard is None:
+            raise ValueError("there is no guard")
+        guard, self._guard = self._guard, None
+        guard.end()
+        return guard.report()
 
     def _note(self, at: float, what: str, **more: Any) -> None:
         with self._changed:
-            for name in ("specs", "slice", "inventory", "whole", "presence"):
+            for name in ("specs", "left", "slice", "offered", "inventory", "whole", "presence"):
                 if f"new_{name}" in more:
                     setattr(self.seen, name, more.pop(f"new_{name}"))
             self._notes.append({"at": at, "what": what, **more})
@@ -133,8 +130,9 @@ class Observer:
                 continue
             action, _, path = data.split(b"\0", 1)[0].decode(errors="replace").partition("@")
             self._note(now(), "uevent", action=action, path=path)
-            if self._guarded and action == "add" and "/tty/" in path:
-                self._look(self._specs(), path)
+            guard = self._guard
+            if guard is not None and action == "add" and "/usb" in path:
+                guard.look_again(path)
 
     def _files(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -162,16 +160,16 @@ class Observer:
                 self._read_slices(at)
 
     def _read_specs(self, at: float) -> None:
-        specs = self._specs()
-        self._look(specs, "a spec was written")
-        self._note(at, "specs", specs=specs, new_specs=specs)
-
-    def _specs(self) -> dict[str, dict[str, list[str]]]:
-        specs = {}
+        specs, left = {}, []
         for path in sorted(self._places.cdi.glob("*.json")):
+            if not path.name.startswith("liken.sh-"):
+                continue  # another driver's
             try:
                 spec = json.loads(path.read_bytes())
-            except (FileNotFoundError, ValueError):
+            except FileNotFoundError:
+                continue
+            except ValueError:
+                left.append(path.name)
                 continue
             claim = path.stem.rpartition("_")[2]
             specs[claim] = {
@@ -180,18 +178,21 @@ class Observer:
                 )
                 for device in spec["devices"]
             }
-        return specs
+        self._note(at, "specs", specs=specs, new_specs=specs, new_left=left)
 
     def _read_slices(self, at: float) -> None:
-        names, generations = [], []
+        devices: list[dict[str, Any]] = []
+        generations = []
         for path in sorted(self._places.slices.glob("*.yaml")):
             try:
                 spec = yaml.load(path.read_text(), _LOADER)["spec"]
             except FileNotFoundError:
                 continue
-            names += [device["name"] for device in spec.get("devices") or []]
+            devices += spec.get("devices") or []
             generations.append(spec["pool"]["generation"])
-        self._note(at, "slice", names=sorted(names), generations=generations, new_slice=sorted(names))
+        names = sorted(device["name"] for device in devices)
+        offered = {device["name"]: device for device in devices}
+        self._note(at, "slice", names=names, generations=generations, new_slice=names, new_offered=offered)
 
     def _inventories(self) -> None:
         reader = BusReader(self._places.run / "bus", "reconciler", ("inventory", "stirred"))
