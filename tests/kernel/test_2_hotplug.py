@@ -1,5 +1,6 @@
 """Scenario 2: each hot-pluggable kind comes and goes: one inventory and one slice write per burst."""
 
+import itertools
 import re
 import time
 
@@ -11,7 +12,7 @@ from tests.kernel.plugs import KINDS, Kind, Plugs
 from tests.kernel.product import SAFE_S, SETTLED_S, SLICE_S, Product, absent
 
 QUIET_S = SETTLED_S + 1.5  # after this no walk belongs to the burst any more
-BURSTS = {"stick": 2}  # the kernel scans a stick a second after it came: that may be a burst of its own
+PAUSE_S = 0.9 * SETTLED_S  # the watcher's clock starts when it has read an event
 CLAIMABLE = sorted(name for name, kind in KINDS.items() if kind.device)
 OTHERS = sorted(KINDS.keys() - set(CLAIMABLE))
 
@@ -19,6 +20,15 @@ OTHERS = sorted(KINDS.keys() - set(CLAIMABLE))
 def inventories(guest: Guest, mark: int) -> int:
     """How many walks reached the bus since `mark`."""
     return int(guest.call("walks", mark))
+
+
+def bursts(guest: Guest, mark: int) -> int:
+    """How many bursts of kernel events there were since `mark`: what a settle time parts is two.
+
+    A stick's disk comes a second after it, and on a busy host any driver may take that long.
+    """
+    times = [event["at"] for event in guest.call("since", mark, "uevent")]
+    return 1 + sum(later - earlier > PAUSE_S for earlier, later in itertools.pairwise(times))
 
 
 def settle(guest: Guest, mark: int) -> None:
@@ -48,8 +58,8 @@ def test_a_claimable_kind_comes_and_goes(
     tell(f"{name}: device_add to slice {listed:.2f} s")
     assert listed < SLICE_S
     settle(guest, mark)
-    assert 1 <= inventories(guest, mark) <= BURSTS.get(name, 1)
-    assert len(guest.call("since", mark, "slice")) <= BURSTS.get(name, 1)
+    assert 1 <= inventories(guest, mark) <= bursts(guest, mark)
+    assert len(guest.call("since", mark, "slice")) <= bursts(guest, mark)
 
     claim = product.claim("hotplug", kind.device)
     product.agree(has=[kind.device])
@@ -81,7 +91,7 @@ def _unplug(kind: Kind, nodes: list[str], guest: Guest, product: Product, plugs:
     assert told < SAFE_S
     assert gone < SLICE_S
     settle(guest, mark)
-    assert inventories(guest, mark) == 1
+    assert 1 <= inventories(guest, mark) <= bursts(guest, mark)
     assert len(guest.call("since", mark, "slice")) == 1
     assert not any(guest.call("exists", path) for path in nodes if "/bus/usb/" in path)
     plugs.free(kind)
