@@ -79,7 +79,7 @@ def test_plug_claim_unplug_replug_and_rebind_work_under_the_profiles(
     deployed.agree(has=[NAME])
 
     guest.call("write", "/sys/bus/usb/drivers/ftdi_sio/unbind", "1-8:1.0")
-    deployed.agree(lacks=[NAME])
+    deployed.agree(changed=[claim], lacks=[NAME])
     deployed.release(claim)
     guest.call("wait_path", "/sys/bus/usb/devices/1-8:1.0/driver")
     deployed.agree(has=[NAME])
