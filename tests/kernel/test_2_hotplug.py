@@ -28,7 +28,7 @@ def bursts(guest: Guest, mark: int) -> int:
 
     A stick's disk comes a second after it, and on a busy host any driver may take that long.
     """
-    times = [event["at"] for event in guest.call("since", mark, "uevent")]
+    times: list[float] = [event["at"] for event in guest.call("since", mark, "uevent")]
     return 1 + sum(later - earlier > PAUSE_S for earlier, later in itertools.pairwise(times))
 
 
