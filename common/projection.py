@@ -13,6 +13,7 @@ from common.slots import Slots, Standing, usb_device
 Place = tuple[str, str]  # bus, address
 Seen = dict[Place, Standing | TreeError]
 
+UNPLUGGED = "unplugged"  # the reason of a state
 _BROKEN = "its record cannot be read, so nobody gets it; delete its pod to be rid of it"
 _UNREADABLE = {
     "newer": "a newer version of liken prepared it",
@@ -62,7 +63,7 @@ def _state_of(result: Result, standing: Standing | TreeError) -> _State:
         return "unknown", str(standing), ()
     slot = standing.slot
     if not slot.exists:
-        return "absent", "unplugged", ()
+        return "absent", UNPLUGGED, ()
     if slot.physical_path != result.physicalPath:
         return "changed", f"its address belongs to the port {slot.physical_path or 'of nothing'} now", ()
     device = next((device for device in slot.devices if device.variant == result.variant), None)

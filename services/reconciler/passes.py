@@ -13,6 +13,7 @@ from common.locks import LockTimeoutError
 from common.logs import claim_log
 from common.prepared import Prepared, claim_presence, device_presence, facts_for, moment, unknown_states
 from common.projection import DeviceState, Projection, Seen
+from services.reconciler.held import by_usbfs
 from services.reconciler.metrics import ReconcilerMetrics
 
 log = logging.getLogger(__name__)
@@ -174,7 +175,12 @@ class Reconciler:
         projected: dict[str, Projection] = {}
         for uid in uids:
             try:
+                before = self._prepared.specs.nodes(uid) if self._backstop else {}
                 projected[uid] = self._prepared.projector.project(uid)
+                if self._backstop and projected[uid].wrote:
+                    after = self._prepared.specs.nodes(uid)
+                    if not by_usbfs(before, after, projected[uid]):
+                        self._metrics.backstop_repairs.inc()
             except MachineError as error:
                 self._fail(uid, error)
         return projected
@@ -183,8 +189,6 @@ class Reconciler:
         if not projection.wrote:
             return
         self._metrics.rewrites.labels(projection.wrote).inc()
-        if self._backstop:
-            self._metrics.backstop_repairs.inc()
         record = projection.entry.record if projection.entry else None
         told = claim_log(log, record.namespace if record else "", record.name if record else "", uid)
         told.info("made right: %s%s", projection.wrote, _words(projection.devices))

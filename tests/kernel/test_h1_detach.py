@@ -63,7 +63,6 @@ def detach_and_release(guest: Guest, product: Product, runtime: Runtime) -> floa
 
     program.die()
     assert not guest.call("exists", "/sys/bus/usb/devices/1-8:1.0/driver")
-    product.agree(changed=[claim], has=["usb-1-8"], lacks=[NAME])
     listed = product.waiting_for_slice(has=[NAME])
     mark = guest.call("mark")
     product.release(claim)
@@ -76,6 +75,28 @@ def detach_and_release(guest: Guest, product: Product, runtime: Runtime) -> floa
     )
     product.agree(has=[NAME])
     return float(at - bound)
+
+
+def test_a_killed_program_shows_at_the_backstop_and_is_no_lost_event(
+    guest: Guest, product: Product, plugs: Plugs, runtime: Runtime, tell: Tell
+) -> None:
+    """The kernel tells nobody when usbfs lets go of an interface."""
+    plugs.plug(KEYBOARD)
+    product.waiting_for_slice(has=[NAME]).result(120)
+    claim = product.claim("killed", NAME)
+    node = usbfs(product, claim, NAME)
+    program = Program(guest, runtime, claim, node, 0)
+    product.waiting_for_slice(lacks=[NAME]).result(120)
+    product.agree(lacks=[NAME])
+    mark = guest.call("mark")
+    program.die()
+    died = guest.call("boottime")
+    product.agree(changed=[claim], lacks=[NAME])
+    assert [note for note in guest.call("since", mark, "uevent") if "/1-8" in note["path"]] == []
+    tell(f"its claim is changed {guest.call('boottime') - died:.1f} s later, without an event")
+    product.no_event_was_lost()
+    product.release(claim)
+    product.agree(has=[NAME])
 
 
 def test_an_interface_is_bound_again_when_the_last_claim_on_its_device_ends(

@@ -31,6 +31,10 @@ def rewrites(bench: Bench) -> dict[str, float]:
     return {one.labels["reason"]: one.value for one in samples if one.name.endswith("_total") and one.value}
 
 
+def backstop_repairs(bench: Bench) -> float:
+    return next(iter(bench.metrics.backstop_repairs.collect())).samples[0].value
+
+
 def left_undone(bench: Bench) -> bool:
     return bench.reconciler.failed
 
@@ -78,7 +82,52 @@ def test_a_spec_that_somebody_altered_is_right_again_after_one_pass(bench: Bench
     bench.specs.path(claim.uid).write_text("{}")
     bench.reconcile(backstop=True)
     assert bench.paths(claim) == paths
-    assert next(iter(bench.metrics.backstop_repairs.collect())).samples[0].value == 1
+    assert backstop_repairs(bench) == 1
+
+
+def held_by_a_program(bench: Bench) -> str:
+    """A claimed adapter whose interface a program has taken from its driver; returns the interface."""
+    interface = f"{adapter(bench.machine)}/1-1:1.0"
+    bench.take(ADAPTER)
+    bench.machine.remove(f"{interface}/tty/ttyUSB0")
+    bench.machine.bind(interface, "usbfs")
+    assert bench.reconcile() == {ADAPTER: "present"}
+    return interface
+
+
+def test_a_program_that_takes_or_lets_go_of_an_interface_is_no_lost_event(bench: Bench) -> None:
+    """The kernel suppresses the events of usbfs: drivers/usb/core/devio.c."""
+    interface = held_by_a_program(bench)
+    bench.machine.unbind(interface)
+    assert bench.reconcile(backstop=True) == {ADAPTER: "changed"}
+    assert rewrites(bench) == {"renumbered": 1, "changed": 1}
+    bench.machine.bind(interface, "usbfs")
+    assert bench.reconcile(backstop=True) == {ADAPTER: "present"}
+    assert backstop_repairs(bench) == 0
+
+
+def test_an_interface_that_was_unplugged_unnoticed_is_a_lost_event(bench: Bench) -> None:
+    interface = held_by_a_program(bench)
+    bench.machine.remove(interface.rpartition("/")[0])
+    assert bench.reconcile(backstop=True) == {ADAPTER: "absent"}
+    assert backstop_repairs(bench) == 1
+
+
+def test_a_driver_that_went_unnoticed_is_a_lost_event(bench: Bench) -> None:
+    interface = f"{adapter(bench.machine)}/1-1:1.0"
+    bench.take(ADAPTER)
+    bench.machine.remove(f"{interface}/tty")
+    bench.machine.unbind(interface)
+    assert bench.reconcile(backstop=True) == {ADAPTER: "changed"}
+    assert backstop_repairs(bench) == 1
+
+
+def test_a_driver_that_took_a_whole_device_unnoticed_is_a_lost_event(bench: Bench) -> None:
+    interface = f"{undriven(bench.machine, '1-2')}/1-2:1.0"
+    bench.take("usb-1-2")
+    bench.machine.bind(interface, "ch341")
+    assert bench.reconcile(backstop=True) == {"usb-1-2": "changed"}
+    assert backstop_repairs(bench) == 1
 
 
 def test_specs_without_a_record_go_and_files_of_others_stay(bench: Bench) -> None:
