@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -230,7 +231,8 @@ class Actions:
         except (grpc.RpcError, ValueError, AssertionError):
             return  # broken off: `settle` finds out
         if error:
-            self.refused[error.split(":")[0][:60]] += 1
+            # without the names of devices, claims and files
+            self.refused[re.sub(r"usb-[-\d]+|\S*/\S+", "...", error.split(":")[0])] += 1
         else:
             held.state = "prepared"
 
