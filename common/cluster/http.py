@@ -136,16 +136,14 @@ class Api:
         headers = {"accept": "application/json", "user-agent": "liken", **session.auth_headers()}
         if data is not None:
             headers["content-type"] = content_type
-        url = f"{session.host}{path}{'?' if query else ''}{urlencode(query or {})}"
+        if query:
+            path = f"{path}?{urlencode(query)}"
         begin = time.monotonic()
 
         def send(spent_s: float) -> "BaseHTTPResponse":
             left_s = max(total_s - spent_s, 0.001) if total_s is not None else None
             timeout = urllib3.Timeout(total=left_s, connect=CONNECT_S, read=read_s)
-            answer: BaseHTTPResponse = session.pool.request(
-                method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=False
-            )
-            return answer
+            return session.send(method, path, body=data, headers=headers, timeout=timeout)
 
         try:
             return send(0.0)

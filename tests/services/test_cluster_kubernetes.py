@@ -1,13 +1,17 @@
 """The Kubernetes adapter against the stand-in over real HTTP: what each answer, and no answer, means."""
 
+import json
 import shutil
 import statistics
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
 
 from common.cluster import (
     Cause,
@@ -21,6 +25,7 @@ from common.cluster import (
 from common.cluster.http import Api
 from common.cluster.kube import KubernetesCluster
 from common.errors import LikenError
+from services.plugin.dra import PREPARE_THREADS
 from services.publisher.slices import slices
 from tests.publishing import DRIVER, NODE, device, devices, inventory
 from tests.services.api_stand_in import ApiStandIn
@@ -144,6 +149,46 @@ def test_many_threads_read_claims_at_once(cluster: KubernetesCluster) -> None:
         thread.join()
 
     assert found == [CLAIM] * 200
+
+
+def test_as_many_connections_are_kept_as_claims_are_prepared_at_once(
+    api: ApiStandIn, cluster: KubernetesCluster
+) -> None:
+    api.fail("get", "late", times=2 * PREPARE_THREADS, resource="resourceclaims", seconds=0.5)
+    for _ in range(2):
+        with ThreadPoolExecutor(PREPARE_THREADS) as threads:
+            for _ in range(PREPARE_THREADS):
+                threads.submit(cluster.claim, "default", "screen", 5.0)
+
+    assert len(api.connections) == PREPARE_THREADS
+
+
+@pytest.mark.parametrize("words", [("server", "/k8s/clusters/c-1"), ("proxy-url", "")], ids=str)
+def test_a_server_may_lie_below_a_path_or_behind_a_proxy(tmp_path: Path, words: tuple[str, str]) -> None:
+    asked: list[str] = []
+
+    class Recorder(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            content = json.dumps(CLAIM).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    key, folder = words
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubeconfig = ApiStandIn(port=9).kubeconfig(tmp_path / "kubeconfig")
+        content = yaml.safe_load(kubeconfig.read_text())
+        content["clusters"][0]["cluster"][key] = f"http://127.0.0.1:{server.server_address[1]}{folder}"
+        kubeconfig.write_text(yaml.safe_dump(content))
+
+        assert open_cluster(kubeconfig).claim("default", "screen", 5.0) == CLAIM
+        server.shutdown()
+
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/screen"
+    assert asked == [f"{folder}{path}" if folder else f"http://127.0.0.1:9{path}"]
 
 
 def test_a_read_of_a_claim_costs_a_small_part_of_a_prepare(cluster: KubernetesCluster) -> None:
