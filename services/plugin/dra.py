@@ -1,10 +1,13 @@
 """The service DRAPlugin: the kubelet's batches become single claims in a pool of threads."""
 
 import asyncio
+import contextlib
 import functools
+import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -75,12 +78,9 @@ class DraPlugin(dra_v1_pb2_grpc.DRAPluginServicer):
         """
         call = CallTime(context.time_remaining())
         asked = {claim.uid: ClaimName(claim.namespace, claim.name, claim.uid) for claim in claims}
-        running = [
-            asyncio.wrap_future(pool.submit(functools.partial(work, claim, call))) for claim in asked.values()
-        ]
+        running = [pool.submit(functools.partial(work, claim, call)) for claim in asked.values()]
         try:
-            if running:
-                await asyncio.wait(running, timeout=call.answer_in_s())
+            await _all_done(running, call.answer_in_s())
         finally:
             for future in running:
                 if not future.done():
@@ -108,7 +108,37 @@ class DraPlugin(dra_v1_pb2_grpc.DRAPluginServicer):
         return done
 
 
-def _outcome(asked: ClaimName, future: "asyncio.Future[tuple[T | None, str]]") -> tuple[T | None, str]:
+async def _all_done(running: Sequence["Future[Any]"], timeout_s: float) -> None:
+    """Wait until all are done, at most `timeout_s`. The last one wakes the event loop, once for all.
+
+    asyncio.wait would do the same with a future of its own for each, and more turns of the loop.
+    """
+    if not running:
+        return
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    left = itertools.count(len(running) - 1, -1)
+
+    def one_done(_: "Future[Any]") -> None:
+        if next(left) == 0:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the call with it
+                loop.call_soon_threadsafe(_end, over)
+
+    for future in running:
+        future.add_done_callback(one_done)
+    timer = loop.call_later(timeout_s, _end, over)
+    try:
+        await over
+    finally:
+        timer.cancel()
+
+
+def _end(over: "asyncio.Future[None]") -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+def _outcome(asked: ClaimName, future: "Future[tuple[T | None, str]]") -> tuple[T | None, str]:
     if future.done() and not future.cancelled():
         return future.result()
     claim_log(log, *asked).warning("no answer in time: %s", TIME_OVER)
