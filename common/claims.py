@@ -26,6 +26,7 @@ MAX_BYTES = 1024 * 1024  # of a record or spec that is read; 32 results, the API
 WHEN_BACK = "it is prepared when the device is back"  # by the kubelet, which asks again until it is
 NO_BOOT = "none"  # the folder's name where the tree tells no boot id (a played machine)
 _RECORD, _ASIDE = ".json", ".broken"
+UID_LENGTH = 36
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DEVICE = re.compile(
     r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -130,7 +131,7 @@ class Store:
             self._known.pop(uid, None)
         except OSError as error:
             raise MachineError(f"cannot read {path}: {error.strerror}") from error
-        return Entry(uid, "aside") if Path(self._path(uid, _ASIDE)).is_file() else None
+        return Entry(uid, "aside") if _is_file(self._path(uid, _ASIDE)) else None
 
     def entries(self) -> list[Entry]:
         """All entries in the order of their UIDs. An entry whose file stays the same is the same object.
@@ -146,7 +147,7 @@ class Store:
                     found.setdefault(uid, Entry(uid, "aside"))
             except FileNotFoundError:
                 continue  # removed just now
-        for uid in [uid for uid in list(self._known) if uid not in found]:
+        for uid in self._known.keys() - found.keys():
             self._known.pop(uid, None)
         return [found[uid] for uid in sorted(found)]
 
@@ -158,12 +159,15 @@ class Store:
         try:
             with os.scandir(self._folder) as files:
                 for file in files:
-                    uid, dot, end = file.name.partition(".")
-                    if f"{dot}{end}" in (_RECORD, _ASIDE) and (uid in self._known or is_uid(uid)):
-                        with contextlib.suppress(FileNotFoundError):
-                            status = file.stat()
-                            if stat.S_ISREG(status.st_mode):  # a folder or a pipe is nobody's record
-                                yield uid, f"{dot}{end}", status
+                    uid, end = file.name[:UID_LENGTH], file.name[UID_LENGTH:]
+                    if end not in (_RECORD, _ASIDE) or not (uid in self._known or is_uid(uid)):
+                        continue
+                    try:
+                        status = file.stat()
+                    except FileNotFoundError:
+                        continue
+                    if stat.S_ISREG(status.st_mode):  # a folder or a pipe is nobody's record
+                        yield uid, end, status
         except FileNotFoundError:
             return  # nothing was prepared in this boot
         except OSError as error:
@@ -195,7 +199,9 @@ class Store:
             status = write_atomically(path, content)
         self._known[record.uid] = (_signature(status), Entry(record.uid, "readable", record))
         try:
-            Path(self._path(record.uid, _ASIDE)).unlink(missing_ok=True)
+            os.unlink(self._path(record.uid, _ASIDE))  # noqa: PTH108 - as above
+        except FileNotFoundError:
+            pass
         except OSError as error:
             raise MachineError(f"cannot remove {self._path(record.uid, _ASIDE)}: {error.strerror}") from error
 
@@ -204,8 +210,8 @@ class Store:
         self._known.pop(uid, None)
         try:
             for end in (_ASIDE, _RECORD):
-                with contextlib.suppress(IsADirectoryError):  # nobody's record
-                    Path(self._path(uid, end)).unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # a folder is nobody's record
+                    os.unlink(self._path(uid, end))  # noqa: PTH108 - as above
         except OSError as error:
             raise MachineError(f"cannot remove {self._path(uid)}: {error.strerror}") from error
 
@@ -270,6 +276,13 @@ def sweep(folder: Path, prefix: str) -> int:
     if kept:
         raise MachineError(kept)
     return removed
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 - as above
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _uids(names: list[str]) -> list[str]:

@@ -83,10 +83,15 @@ def usb_device(bus: str, address: str) -> str:
 
 def same_hardware(one: tuple[str, str], other: tuple[str, str]) -> bool:
     """Whether two slots (bus, address) overlap: the same one, or a whole USB device and one interface."""
-    if one == other:
+    (bus, address), (other_bus, other_address) = one, other
+    if bus != other_bus:
+        return False
+    if address == other_address:
         return True
-    device = usb_device(*one)
-    return bool(device) and device == usb_device(*other) and device in (one[1], other[1])
+    # one of them is the device of the other; a prepare asks this of each device that any claim holds
+    return bus == "usb" and (
+        address.startswith(f"{other_address}:") or other_address.startswith(f"{address}:")
+    )
 
 
 def _folder(address: str) -> str:

@@ -41,16 +41,6 @@ class Identity(msgspec.Struct, frozen=True):
     numa_node: int | None = None
 
 
-def slot_identity(tree: Tree, hardware: Hardware) -> Identity:
-    """What may be read under the claims' lock: names of links and of directories, and a root hub's id."""
-    return Identity(
-        driver="" if hardware.driver in PLUMBING else hardware.driver,
-        physical_path=physical_path(tree, hardware),
-        pci_bus_id=_pci_bus_id(hardware),
-        pcie_root=_pcie_root(hardware),
-    )
-
-
 def pci_identity(tree: Tree, hardware: Hardware) -> Identity:
     """A PCI function, with its files."""
     place = hardware.directory

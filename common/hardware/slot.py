@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from common.hardware.attributes import attributes, slot_identity
+from common.hardware.attributes import physical_path
 from common.hardware.discovery import UsbDevice, hardware_at, usb_device_at
 from common.hardware.examine import Examiner, Finding, device_nodes, is_line, wanted_serials, withheld_nodes
 from common.hardware.machine import Machine
@@ -18,8 +18,8 @@ from common.inventory import Device, Inventory, Withheld
 class Slot(msgspec.Struct, frozen=True):
     """What is in one place. `exists` is False when the bus lists and lacks the address.
 
-    `devices` carry no attributes that would have to be read from the device (serial, name, class, ...), and
-    their names are those without collisions: match them by variant. `physical_path` is "" off the USB.
+    `devices` carry no attributes: those are for the slice, and a claim depends on none. Their names are those
+    without collisions: match them by variant. `physical_path` is "" off the USB.
     `busy`: a program holds the USB hardware through usbfs; it is not in the slice then, but `devices` names
     what an existing claim keeps: at least the usbfs node.
     """
@@ -61,7 +61,7 @@ def inspect(
     device = usb_device_at(tree, hardware.address, hardware.directory)
     drivers = {interface.driver for interface in device.interfaces}
     if not device.interfaces or drivers - {"", "usbfs"}:
-        return Slot(True, physical_path=slot_identity(tree, hardware).physical_path)
+        return Slot(True, physical_path=physical_path(tree, hardware))
     line = _is_line(tree, machine, device, lines)
     return _slot(tree, examiner.whole(device, line), busy="usbfs" in drivers)
 
@@ -83,7 +83,6 @@ def _is_line(tree: Tree, machine: Machine, device: UsbDevice, lines: Collection[
 
 def _slot(tree: Tree, finding: Finding, busy: bool = False) -> Slot:
     hardware = finding.hardware
-    identity = slot_identity(tree, hardware)
     devices = tuple(
         Device(
             name=device_name(hardware.bus, hardware.address, offer.variant),
@@ -93,11 +92,11 @@ def _slot(tree: Tree, finding: Finding, busy: bool = False) -> Slot:
             kinds=offer.kinds,
             shareable=offer.shareable,
             nodes=device_nodes(offer, finding.delivery.usbfs),
-            attributes=attributes(hardware, identity, offer),
+            attributes={},
         )
         for offer in finding.verdict.offers
     )
-    return Slot(True, devices, tuple(withheld_nodes(finding)), identity.physical_path, busy)
+    return Slot(True, devices, tuple(withheld_nodes(finding)), physical_path(tree, hardware), busy)
 
 
 def serial_lines(inventory: Inventory) -> frozenset[str]:

@@ -82,7 +82,7 @@ class Desk:
         asked.check()
         claim = self._claims.claim(asked.namespace, asked.name, min(call.left_s(), READ_S))
         ours = wanted(claim, asked, self._driver, self._pool)
-        known = self._offers.find(self._unknown(asked.uid, ours), call)
+        known = self._known(asked.uid, ours, call)
 
         def work(turn: Turn) -> Record:
             seen: Seen = {}
@@ -112,9 +112,13 @@ class Desk:
         # two last claims that end at once each saw the other before; with nothing unbound this does nothing
         self._give_back(asked, devices)
 
-    def _unknown(self, uid: str, ours: tuple[Wanted, ...]) -> list[str]:
-        entry = self._store.read(uid)
-        return [] if entry is not None and entry.record is not None else [one.device for one in ours]
+    def _known(self, uid: str, ours: tuple[Wanted, ...], call: CallTime) -> dict[str, Device]:
+        names = [one.device for one in ours]
+        if not self._offers.has(names):
+            entry = self._store.read(uid)
+            if entry is not None and entry.record is not None:
+                return {}  # what was promised is promised, and needs no walk
+        return self._offers.find(names, call)
 
     def _existing(self, uid: str) -> Record | None:
         entry = self._store.read(uid)

@@ -23,13 +23,17 @@ class Offers:
         """A newer inventory than the last."""
         self._devices = {device.name: device for device in inventory.devices}
 
+    def has(self, names: Iterable[str]) -> bool:
+        """Whether all these names are known now, without a walk."""
+        return all(name in self._devices for name in names)
+
     def find(self, names: Iterable[str], call: CallTime) -> dict[str, Device]:
         """The devices of these names, as far as they exist. Raises MachineError when time is up.
 
         A tree that cannot be walked gives what the last inventory had.
         """
         asked = sorted(set(names))
-        if any(name not in self._devices for name in asked):
+        if not self.has(asked):
             self._walk_once(call)
         return {name: self._devices[name] for name in asked if name in self._devices}
 
