@@ -96,7 +96,6 @@ class PluginService:
             listener = BusListener(reader, self._offers, hub, self._prepared.slots, self._metrics)
             listener.start()
             ends.callback(listener.stop)
-            self._pool.submit(self._cluster.warm)
             self._pool.submit(lambda: remove_other_boots(self._prepared))
             self._context.ready(keeper.serves)
             gc.freeze()
@@ -133,8 +132,10 @@ class PluginService:
         )
 
     async def _keep(self, keeper: Keeper) -> None:
+        await keeper.pause()
+        # not before: what it imports would take the interpreter from the answers that the kubelet waits for
+        self._pool.submit(self._cluster.warm)
         while True:
-            await keeper.pause()
             self._context.beat()
             try:
                 await keeper.look()
@@ -145,6 +146,7 @@ class PluginService:
                 # bound is not enough: a rolling update ends the old pod as soon as this one is ready, and the
                 # kubelet takes up to a second to register what it finds
                 self._context.ready(keeper.serves)
+            await keeper.pause()
 
     def _walk(self) -> Inventory:
         taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
