@@ -1,6 +1,5 @@
 """What every process is: signals, health, one listener for metrics and probes, one clean end."""
 
-import ctypes
 import logging
 import os
 import signal
@@ -130,6 +129,8 @@ def _end_with(supervisor: str) -> bool:
 
     A supervisor that is killed cannot end its services, and they would hold the sockets of the next ones.
     """
+    import ctypes  # late: under a container runtime nobody needs it
+
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     return str(os.getppid()) == supervisor
 

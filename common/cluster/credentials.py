@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from common.cluster.port import ClusterUnavailable, one_line
 
 if TYPE_CHECKING:
@@ -83,6 +81,7 @@ def open_session(environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT) ->
 
     Raises ClusterUnavailable when there are none, or no usable ones.
     """
+    import yaml
     from kubernetes import client, config
 
     configuration = client.Configuration()
@@ -122,6 +121,8 @@ def _load_kubeconfig(configuration: Any, paths: str) -> Look:
 
 def _files_of(kubeconfig: str) -> list[Path]:
     """The kubeconfig files and every file they name."""
+    import yaml
+
     found = []
     for name in kubeconfig.split(os.pathsep):
         path = Path(name)

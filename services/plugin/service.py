@@ -16,7 +16,6 @@ from common.errors import MachineError
 from common.hardware.machine import load_machine
 from common.hardware.strings import PatientReader
 from common.hardware.tree import Tree
-from common.hardware.walk import walk
 from common.inventory import Inventory, Presence
 from common.prepared import look, open_prepared, presence
 from common.process import Context
@@ -99,6 +98,7 @@ class PluginService:
             self._pool.submit(lambda: remove_other_boots(self._prepared))
             self._context.ready(keeper.serves)
             gc.freeze()
+            gc.enable()
             keeping = asyncio.create_task(self._keep(keeper))
             await stopped.wait()
             keeping.cancel()
@@ -149,6 +149,8 @@ class PluginService:
             await keeper.pause()
 
     def _walk(self) -> Inventory:
+        from common.hardware.walk import walk  # late: while the bus tells of every device, nobody walks here
+
         taken = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return walk(self._tree, self._machine, self._settings.node_name, taken, strings=self._strings)
 

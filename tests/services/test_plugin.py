@@ -21,6 +21,7 @@ from tests.builders import BOOT_ID
 from tests.services.api_stand_in import ApiStandIn
 from tests.services.kubelet_stand_in import Claim, Kubelet
 from tests.services.played_node import DRIVER, PlayedNode
+from tests.services.process import Process, clean_environment
 from tests.unit.claims.shapes import ADAPTER, GPU, adapter, graphics_card
 from tests.waiting import eventually
 
@@ -66,6 +67,43 @@ def test_the_plugin_registers_before_any_inventory_and_answers_at_once(node: Pla
     assert instance.get_info_s < 1.0  # the kubelet's limit
     claim = node.claim(ADAPTER)
     assert node.kubelet.prepare(claim)[claim.uid].error == ""
+
+
+# Runs the plugin beside a thread that tells the log what of the process has changed.
+WATCHED = """
+import gc, runpy, sys, threading, time
+
+def tell():
+    told = ""
+    while True:
+        now = f"collects={gc.isenabled()} client={'kubernetes.client' in sys.modules}"
+        if now != told:
+            print(now, flush=True)
+        told = now
+        time.sleep(0.01)
+
+threading.Thread(target=tell, daemon=True).start()
+runpy.run_module("services.plugin", run_name="__main__")
+"""
+
+
+def test_the_client_of_the_cluster_is_loaded_when_the_kubelet_has_its_answers(
+    node: PlayedNode, api: ApiStandIn
+) -> None:
+    kubeconfig = api.kubeconfig(node.run / "kubeconfig")
+    environment = node.environment() | {"LIKEN_CLUSTER": "kubernetes", "KUBECONFIG": str(kubeconfig)}
+    plugin = Process(["-c", WATCHED], clean_environment(**environment), node.run / "plugin.log")
+    node.processes.append(plugin)
+    eventually(lambda: sockets(node.registry), 10, "the plugin waits for the kubelet")
+
+    def told() -> list[str]:
+        return [line for line in plugin.log.splitlines() if line.startswith("collects=")]
+
+    before = ["collects=False client=False", "collects=True client=False"]
+    eventually(lambda: told()[-2:] == before, 10, "what the imports made is kept apart")
+    assert node.registered()
+    loaded = [*before, "collects=True client=True"]
+    eventually(lambda: told()[-3:] == loaded, 10, "the client is loaded before the first prepare")
 
 
 def test_the_end_removes_both_sockets_and_nothing_else(node: PlayedNode) -> None:
