@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench import calls, idle, plugging, publisher, starting, uevents, walking
+from tests.bench import calls, idle, passes, plugging, publisher, starting, uevents, walking
 from tests.bench.table import Row, save, text
 
 SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -17,6 +17,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "plug": plugging.measure,
     "uevents": uevents.measure,
     "calls": calls.measure,
+    "passes": passes.measure,
     "slices": publisher.measure,
     "idle": idle.measure,
 }

@@ -2,60 +2,106 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
+from common.hardware.machine import Machine
+from common.hardware.walk import walk
 from tests.bench.node import MeasuredNode, node
-from tests.bench.table import Row
-from tests.services.machine import address
-from tests.services.process import Process
+from tests.bench.plain import sleeper
+from tests.bench.replay import Replay, record
+from tests.bench.table import Figure, Row
+from tests.services.machine import SERVICES, address
+from tests.services.process import Process, cpu_ns, pss_kib
 
 ADAPTERS = 30
 IDLE_S = 60.0
 BUSY_S = 30
-SERVICES = ("watcher", "publisher", "plugin", "reconciler")
+LARGEST = {"watcher": "zmq", "publisher": "urllib3", "plugin": "grpc.aio", "reconciler": "zmq"}
 WALKS = "liken_walk_seconds_count"
 
 
 def measure() -> Iterator[Row]:
     with node(ADAPTERS) as played:
         played.prepare(range(1, 11))
-        processes = dict(zip(SERVICES, played.processes, strict=True))
+        pids = {name: process.pid for name, process in zip(SERVICES, played.processes, strict=True)}
         time.sleep(3)
-        before, requests, files = _cpu(processes), len(played.api.log), _changes(played)
-        walks = _walks(processes["watcher"])
-        time.sleep(IDLE_S)
-        after = _cpu(processes)
-        yield from _rows("idle for 60 s", processes, before, after, "60 ms per 60 s")
-        yield Row("Idle", "requests to the API server", len(played.api.log) - requests, "", promise="none")
-        yield Row(
-            "Idle",
-            "files written in the CDI and record folders",
-            len(_changes(played) - files),
-            "",
-            promise="none",
-        )
-        yield Row("Idle", "walks", _walks(processes["watcher"]) - walks, "", promise="none")
-        yield from _memory(processes, "idle", "160 MB")
-        before = _cpu(processes)
+        yield from _idle(played, pids)
+        memory = {"idle": _memory(pids)}
+        reads = record(played.machine.root, lambda tree: walk(tree, Machine(), "n", "2026-01-01T00:00:00Z"))
+        before = _cpu(pids)
         for turn in range(BUSY_S):
             begin = time.monotonic()
             number = turn // 2 % ADAPTERS + 1
             played.player.plug(address(number)) if turn % 2 else played.player.unplug(address(number))
             time.sleep(max(0.0, 1.0 - (time.monotonic() - begin)))
-        yield from _rows(f"a plug or unplug per second, {BUSY_S} s", processes, before, _cpu(processes))
-        yield from _memory(processes, "after that")
+        used = _used(before, _cpu(pids))
+        yield _of_all(
+            f"CPU of all four, a plug or unplug per second, {BUSY_S} s", used, "ms", (_plain_walks(reads),)
+        )
+        memory["after that"] = _memory(pids)
+    with _bare() as bare:  # only now: what processes share would make ours look smaller
+        sizes = _memory(bare)
+    beside = Figure(sum(sizes.values()), "MiB", "four Pythons that have imported the largest library of each")
+    for when, found in memory.items():
+        promise = "160 MB" if when == "idle" else ""
+        yield _of_all(
+            f"memory of all four (PSS), {when}", found, "MiB", (beside, *_each(sizes, "MiB")), promise
+        )
 
 
-def _cpu(processes: dict[str, Process]) -> dict[str, int]:
-    return {name: process.cpu_ns() for name, process in processes.items()}
+def _idle(played: MeasuredNode, pids: dict[str, int]) -> Iterator[Row]:
+    watcher = played.processes[SERVICES.index("watcher")]
+    requests, files, walks = len(played.api.log), _changes(played), _walks(watcher)
+    with _bare() as bare:
+        before, bare_before = _cpu(pids), _cpu(bare)
+        time.sleep(IDLE_S)
+        used, bare_used = _used(before, _cpu(pids)), _used(bare_before, _cpu(bare))
+    beside = Figure(sum(bare_used.values()), "ms", "four Pythons that wait in poll")
+    yield _of_all(f"CPU of all four, idle for {IDLE_S:.0f} s", used, "ms", (beside,), "60 ms per 60 s")
+    counted = {
+        "requests to the API server": len(played.api.log) - requests,
+        "files written in the CDI and record folders": len(_changes(played) - files),
+        "walks": _walks(watcher) - walks,
+    }
+    for what, count in counted.items():
+        against = f"counted over the same {IDLE_S:.0f} s, in which there is nothing to do"
+        yield Row("Idle", what, count, "", against=against, promise="none")
 
 
-def _rows(
-    what: str, processes: dict[str, Process], before: dict[str, int], after: dict[str, int], promise: str = ""
-) -> Iterator[Row]:
-    used = {name: (after[name] - before[name]) / 1e6 for name in processes}
-    each = ", ".join(f"{name} {used[name]:.0f}" for name in processes)
-    yield Row("Idle", f"CPU of all four, {what}", sum(used.values()), "ms", each, promise)
+@contextmanager
+def _bare() -> Iterator[dict[str, int]]:
+    """Per service the number of a Python that has imported its largest library and waits."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(sleeper(module)).pid for name, module in LARGEST.items()}
+
+
+def _plain_walks(reads: Replay) -> Figure:
+    """What so many walks cost a program that only reads."""
+    begin = time.process_time()
+    for _ in range(BUSY_S):
+        reads()
+    words = f"{BUSY_S} times the {len(reads)} files, links and folders of a walk by plain calls"
+    return Figure((time.process_time() - begin) * 1000, "ms", words)
+
+
+def _cpu(pids: dict[str, int]) -> dict[str, int]:
+    """Nanoseconds of a processor of all threads so far, by process."""
+    return {name: cpu_ns(pid) for name, pid in pids.items()}
+
+
+def _used(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
+    """Milliseconds of a processor, by process."""
+    return {name: (after[name] - before[name]) / 1e6 for name in before}
+
+
+def _of_all(
+    what: str, each: dict[str, float], unit: str, baselines: tuple[Figure, ...], promise: str = ""
+) -> Row:
+    return Row("Idle", what, sum(each.values()), unit, baselines, also=_each(each, unit), promise=promise)
+
+
+def _each(figures: dict[str, float], unit: str) -> tuple[Figure, ...]:
+    return tuple(Figure(value, unit, name) for name, value in figures.items())
 
 
 def _walks(watcher: Process) -> float:
@@ -65,17 +111,8 @@ def _walks(watcher: Process) -> float:
     return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(WALKS))
 
 
-def _memory(processes: dict[str, Process], when: str, promise: str = "") -> Iterator[Row]:
-    sizes = {name: _pss_kib(process.pid) / 1024 for name, process in processes.items()}
-    each = ", ".join(f"{name} {size:.0f}" for name, size in sizes.items())
-    yield Row("Idle", f"memory of all four (PSS), {when}", sum(sizes.values()), "MiB", each, promise)
-
-
-def _pss_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1])
-    return 0
+def _memory(pids: dict[str, int]) -> dict[str, float]:
+    return {name: pss_kib(pid) / 1024 for name, pid in pids.items()}
 
 
 def _changes(played: MeasuredNode) -> set[tuple[str, int]]:

@@ -18,8 +18,11 @@ MEMORY = Path("/dev/shm")  # the CDI folder of a node is below /run, in memory; 
 class MeasuredNode(PlayedMachine):
     """A played machine whose services talk to an API server over HTTP; `root` plays another tree."""
 
-    def __init__(self, run: Path, adapters: int, root: Path | None = None) -> None:
+    def __init__(
+        self, run: Path, adapters: int, root: Path | None = None, settle_s: float = DEFAULT_SETTLE_S
+    ) -> None:
         super().__init__(run, adapters)
+        self._settle_s = settle_s
         self._memory = Path(tempfile.mkdtemp(prefix="bench-", dir=MEMORY)) if MEMORY.is_dir() else None
         if self._memory is not None:
             self.cdi = self._memory / "cdi"
@@ -33,7 +36,7 @@ class MeasuredNode(PlayedMachine):
         more = {
             "LIKEN_CLUSTER": "kubernetes",
             "KUBECONFIG": str(self._kubeconfig),
-            "LIKEN_SETTLE": str(DEFAULT_SETTLE_S),
+            "LIKEN_SETTLE": str(self._settle_s),
         }
         if self._root:
             more |= {"LIKEN_ROOT": str(self._root)}
@@ -66,10 +69,15 @@ class MeasuredNode(PlayedMachine):
 
 
 @contextmanager
-def node(adapters: int, root: Path | None = None, services: Sequence[str] = ()) -> Iterator[MeasuredNode]:
+def node(
+    adapters: int,
+    root: Path | None = None,
+    services: Sequence[str] = (),
+    settle_s: float = DEFAULT_SETTLE_S,
+) -> Iterator[MeasuredNode]:
     """A node with all services (or `services`) ready; everything is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir="/tmp"))
-    measured = MeasuredNode(folder, adapters, root)
+    measured = MeasuredNode(folder, adapters, root, settle_s)
     try:
         measured.await_plugins()
         for process in [

@@ -1,12 +1,9 @@
-"""How many uevents per second the watcher takes, and when the kernel drops some."""
+"""What the watcher can take of uevents, and at which cost. At which rates some are lost: rates.py."""
 
-import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -14,11 +11,12 @@ from services.console.uevents import Sender
 from services.watcher.metrics import Metrics
 from services.watcher.sources import RECEIVE_BUFFER, KernelSource
 from services.watcher.uevent import counts
+from tests.bench.netlink import QUIET, plain_per_s, send, why_not
 from tests.bench.node import node
-from tests.bench.table import Row
+from tests.bench.plain import line, taker
+from tests.bench.table import Figure, Row
 from tests.waiting import eventually
 
-FILE = Path("/sys/devices/virtual/mem/null/uevent")  # whose events harm nobody and wake no watcher
 BURST = 2000  # fits into every buffer
 FLOOD = 60_000  # more than the watcher's buffer holds
 STORM_S = 2.0
@@ -34,7 +32,7 @@ print(sent)
 
 
 def measure() -> Iterator[Row]:
-    reason = _why_not()
+    reason = why_not()
     if reason:
         print(f"uevents of the kernel: not measured, {reason}")
     else:
@@ -42,45 +40,44 @@ def measure() -> Iterator[Row]:
     yield from _watcher()
 
 
-def _why_not() -> str:
-    if os.geteuid() != 0:
-        return "this is not root: the kernel sends no events at our word"
-    return "" if os.access(FILE, os.W_OK) else f"{FILE} cannot be written"
-
-
 def _kernel() -> Iterator[Row]:
     source, metrics = KernelSource(), Metrics(CollectorRegistry())
     try:
-        sent_s = _send(BURST)
+        sent_s = send(BURST)
         begin = time.perf_counter()
         taken, lost = _drain(source, metrics)
         read_s = time.perf_counter() - begin
         yield Row(
             "Uevents",
-            "events of the kernel that the watcher's reader takes",
+            f"events of the kernel that the watcher's reader takes, {BURST} that wait",
             taken / read_s,
             "per s",
-            f"{BURST / sent_s:.0f} per s one writer sends; of {BURST} lost: {'some' if lost else 'none'}",
+            (
+                Figure(plain_per_s(BURST, RECEIVE_BUFFER), "per s", "a plain recv takes"),
+                Figure(BURST / sent_s, "per s", "one process has the kernel send"),
+            ),
+            also=(Figure(int(lost), "", "losses told"),),
         )
-        yield from _storm(source, metrics)
-        _send(FLOOD)
+        yield _storm(source, metrics)
+        send(FLOOD)
         taken, lost = _drain(source, metrics)
         yield Row(
             "Uevents",
             f"events that wait unread in a buffer of {RECEIVE_BUFFER // 1024 // 1024} MiB before one is lost",
             taken,
-            "",
-            f"of {FLOOD} sent at once; a loss was {'told' if lost else 'not needed'}",
+            "events",
+            (Figure(FLOOD, "events", "sent at once"),),
+            also=(Figure(int(lost), "", "losses told"),),
         )
     finally:
         source.close()
 
 
-def _storm(source: KernelSource, metrics: Metrics) -> Iterator[Row]:
+def _storm(source: KernelSource, metrics: Metrics) -> Row:
     """One process that does nothing but make events, beside a reader."""
     taken, lost = 0, False
     with subprocess.Popen(
-        [sys.executable, "-c", _STORM, str(FILE), str(STORM_S)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _STORM, str(QUIET), str(STORM_S)], stdout=subprocess.PIPE, text=True
     ) as storm:
         while storm.poll() is None:
             more, dropped = _drain(source, metrics)
@@ -88,23 +85,14 @@ def _storm(source: KernelSource, metrics: Metrics) -> Iterator[Row]:
             time.sleep(0.001)
         sent = int(storm.stdout.read()) if storm.stdout else 0
     more, dropped = _drain(source, metrics)
-    yield Row(
+    return Row(
         "Uevents",
         f"events taken while another process sends as fast as it can for {STORM_S:.0f} s",
         (taken + more) / STORM_S,
         "per s",
-        f"{sent / STORM_S:.0f} per s sent; lost: {'some' if lost or dropped else 'none'}",
+        (Figure(sent / STORM_S, "per s", "sent"),),
+        also=(Figure(int(lost or dropped), "", "losses told"),),
     )
-
-
-def _send(count: int) -> float:
-    """Seconds to have the kernel send so many events."""
-    file = os.open(FILE, os.O_WRONLY)
-    begin = time.perf_counter()
-    for _ in range(count):
-        os.write(file, b"change")
-    os.close(file)
-    return time.perf_counter() - begin
 
 
 def _drain(source: KernelSource, metrics: Metrics) -> tuple[int, bool]:
@@ -122,20 +110,29 @@ def _drain(source: KernelSource, metrics: Metrics) -> tuple[int, bool]:
 
 def _watcher() -> Iterator[Row]:
     """The whole process on a played machine: every event counts, ticks and wakes."""
-    with tempfile.TemporaryDirectory(prefix="bench-"), node(1, services=("watcher",)) as played:
+    with node(1, services=("watcher",)) as played:
         (watcher,) = played.processes
         seen = 'liken_uevents_total{action="bind",woke="true"}'
         before = watcher.cpu_ns()
         sender = Sender(played.run / "r")
-        for _ in range(PLAYED):
-            sender.send("bind", "/devices/pci0000:00/0000:00:14.0/usb1/1-1", {"SUBSYSTEM": "usb"})
+        _play(sender)
         sender.close()
         eventually(lambda: watcher.metric(seen) >= PLAYED, 30, "all events are counted")
         spent_us = (watcher.cpu_ns() - before) / 1000 / PLAYED
+    with taker(PLAYED) as (sender, process):
+        _play(sender)
+        plain_us = int(line(process)) / 1000 / PLAYED
     yield Row(
         "Uevents",
-        "CPU of the watcher per event that counts",
+        f"CPU of the watcher per event that counts, {PLAYED} in a row",
         spent_us,
         "us",
-        f"of {PLAYED} in a row, none lost; {1e6 / spent_us:.0f} per s would fill one processor",
+        (Figure(plain_us, "us", "a plain process that only takes it"),),
+        also=(Figure(1e6 / spent_us, "per s", "one processor is full at"),),
     )
+
+
+def _play(sender: Sender) -> None:
+    for _ in range(PLAYED):
+        sent = sender.send("bind", "/devices/pci0000:00/0000:00:14.0/usb1/1-1", {"SUBSYSTEM": "usb"})
+        assert sent.heard, "an event was not taken"

@@ -1,5 +1,6 @@
-"""How long a walk of /sys takes: recordings, made-up machines, and a scan of the same files beside it."""
+"""How long a walk of /sys takes, on recordings and made-up machines, beside plain reads of the same files."""
 
+import json
 import os
 import statistics
 import subprocess
@@ -16,7 +17,9 @@ from common.hardware.slot import inspect
 from common.hardware.storage import storage_facts
 from common.hardware.tree import Tree
 from common.hardware.walk import walk
-from tests.bench.table import Row
+from common.inventory import Inventory
+from tests.bench.replay import Replay, record
+from tests.bench.table import Figure, Row
 from tests.builders import MachineBuilder
 
 OURS = Path(__file__).parents[1] / "machines/recordings"
@@ -24,6 +27,7 @@ MACHINES = Path(os.environ.get("LIKEN_MACHINES", Path(__file__).parents[3] / "sh
 LARGE = "server-dgx-b200"
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where /sys lies too, and quicker to fill
 NODE_COUNTS = (100, 1000, 10_000)
+SMALL_TIMES = 50  # runs of what takes well below a millisecond
 _COLD = """
 import sys, time
 from pathlib import Path
@@ -34,6 +38,15 @@ begin = time.perf_counter()
 walk(Tree(Path(sys.argv[1])), Machine(), "n", "2026-01-01T00:00:00Z")
 print(time.perf_counter() - begin)
 """
+_COLD_PLAIN = """
+import json, sys, time
+from pathlib import Path
+from tests.bench.replay import Replay
+replay = Replay(Path(sys.argv[1]), json.load(sys.stdin))
+begin = time.perf_counter()
+replay()
+print(time.perf_counter() - begin)
+"""
 
 
 def measure() -> Iterator[Row]:
@@ -41,40 +54,65 @@ def measure() -> Iterator[Row]:
         for name, root in [*_recordings(Path(folder)), *_synthetic(Path(folder))]:
             tree = Tree(root)
             times = 1 if name.startswith(f"a machine of {NODE_COUNTS[-1]} ") else 5
-            warm = median(partial(walk, tree, Machine(), "n", "2026-01-01T00:00:00Z"), times)
-            scan = median(partial(baseline, root), times)
-            cold = _cold(root)
-            promise = "75 ms" if name == LARGE else ""
+            same = record(root, _walk)
             yield Row(
                 "Walk of /sys",
-                f"{name}, warm (first in a fresh process: {cold * 1000:.0f} ms)",
-                warm * 1000,
+                f"{name}, warm",
+                median(partial(_walk, tree), times) * 1000,
                 "ms",
-                f"{scan * 1000:.1f} ms to read uevent, subsystem and path of all that the index folders list"
-                f" (x{warm / scan:.1f})",
-                promise,
+                (
+                    Figure(
+                        median(same, times) * 1000,
+                        "ms",
+                        f"the same {len(same)} files, links and folders by plain calls, warm",
+                    ),
+                    Figure(_cold(_COLD_PLAIN, root, same) * 1000, "ms", "that in a fresh process"),
+                ),
+                also=(Figure(_cold(_COLD, root, same) * 1000, "ms", "first in a fresh process"),),
+                promise="75 ms" if name == LARGE else "",
             )
             if name == LARGE:
-                yield from _one_slot(tree)
+                yield from _one_slot(root)
 
 
-def _one_slot(tree: Tree) -> Iterator[Row]:
+def _walk(tree: Tree) -> Inventory:
+    return walk(tree, Machine(), "n", "2026-01-01T00:00:00Z")
+
+
+def _one_slot(root: Path) -> Iterator[Row]:
     """What prepare and a pass pay per device."""
-    found = walk(tree, Machine(), "n", "2026-01-01T00:00:00Z").devices
+    tree = Tree(root)
+    found = _walk(tree).devices
     facts = storage_facts(tree, Machine())
     devices = [found[number * len(found) // 8] for number in range(8)]
-    per_slot = median(
-        lambda: [inspect(tree, Machine(), each.bus, each.address, facts) for each in devices]
-    ) / len(devices)
-    yield Row(
-        "Walk of /sys", f"one slot of {LARGE}, as prepare and each pass look at it", per_slot * 1000, "ms"
+
+    def slots(tree: Tree) -> None:
+        for each in devices:
+            inspect(tree, Machine(), each.bus, each.address, facts)
+
+    def storage(tree: Tree) -> None:
+        storage_facts(tree, Machine())
+
+    works: tuple[tuple[str, Callable[[Tree], None], int], ...] = (
+        (f"one slot of {LARGE}, as prepare and each pass look at it (mean of 8)", slots, len(devices)),
+        (f"storage facts of {LARGE}", storage, 1),
     )
-    yield Row(
-        "Walk of /sys",
-        f"storage facts of {LARGE}",
-        median(lambda: storage_facts(tree, Machine())) * 1000,
-        "ms",
-    )
+    for what, work, count in works:
+        same = record(root, work)
+        yield Row(
+            "Walk of /sys",
+            what,
+            median(partial(work, tree), SMALL_TIMES) * 1000 / count,
+            "ms",
+            (
+                Figure(
+                    median(same, SMALL_TIMES) * 1000 / count,
+                    "ms",
+                    f"the same {len(same)} files, links and folders by plain calls"
+                    + (f", mean of {count}" if count > 1 else ""),
+                ),
+            ),
+        )
 
 
 def median(work: Callable[[], object], times: int = 5) -> float:
@@ -88,40 +126,13 @@ def median(work: Callable[[], object], times: int = 5) -> float:
     return statistics.median(taken)
 
 
-def baseline(root: Path) -> int:
-    """A plain scan: for each entry of bus/*/devices and dev/*, its real path, uevent and subsystem."""
-    count = 0
-    sys_folder = root / "sys"
-    folders = [
-        *sys_folder.glob("bus/pci/devices"),
-        *sys_folder.glob("bus/usb/devices"),
-        *sys_folder.glob("dev/*"),
-    ]
-    for folder in folders:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                os.path.realpath(entry.path)
-                for read in (_content, os.readlink):
-                    name = "uevent" if read is _content else "subsystem"
-                    try:
-                        read(f"{entry.path}/{name}")
-                    except OSError:
-                        continue  # not every directory has both
-                count += 1
-    return count
-
-
-def _content(path: str) -> bytes:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(handle, 4096)
-    finally:
-        os.close(handle)
-
-
-def _cold(root: Path) -> float:
+def _cold(script: str, root: Path, same: Replay) -> float:
     done = subprocess.run(
-        [sys.executable, "-c", _COLD, str(root)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, str(root)],
+        input=json.dumps(same.asked),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return float(done.stdout)
 

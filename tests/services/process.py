@@ -118,15 +118,23 @@ class Process:
 
     def memory_kib(self) -> int:
         """Its proportional share of the memory it uses."""
-        rows = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
-        return sum(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
+        return pss_kib(self.pid)
 
     def cpu_ns(self) -> int:
         """Processor time of all its threads so far, in nanoseconds."""
-        return sum(
-            int(path.read_text().split()[0]) for path in Path(f"/proc/{self.pid}/task").glob("*/schedstat")
-        )
+        return cpu_ns(self.pid)
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.kill()
+
+
+def pss_kib(pid: int) -> int:
+    """A process's proportional share of the memory it uses."""
+    rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
+
+
+def cpu_ns(pid: int) -> int:
+    """Processor time of all threads of a process so far, in nanoseconds."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
