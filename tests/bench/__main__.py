@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench import calls, idle, passes, plugging, publisher, starting, uevents, walking
+from tests.bench import calls, idle, passes, plugging, publisher, rates, starting, uevents, walking
 from tests.bench.table import Row, save, text
 
 SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -16,6 +16,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "start": starting.measure,
     "plug": plugging.measure,
     "uevents": uevents.measure,
+    "rates": rates.measure,
     "calls": calls.measure,
     "passes": passes.measure,
     "slices": publisher.measure,
