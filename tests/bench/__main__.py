@@ -26,9 +26,15 @@ OUTPUT = Path("dist/bench.json")
 PAGE = """# Performance
 
 Made by `make bench` on {day}: {machine}. Medians where nothing else is said; the services,
-their callers and the stand-in for the API server share the processors. The column "promise" is what we
-hold ourselves to. What the figures mean for one node is in [limits](limits.md), for a cluster in
-[API load](api-load.md).
+their callers and the stand-in for the API server share the processors. What the figures mean for one node is
+in [limits](limits.md), for a cluster in [API load](api-load.md).
+
+- "measured" has more figures of the same measurement in brackets.
+- "baseline" is measured in the same run: what the least program for the same task takes, and after an x how
+  many times as much ours took. Where there is no such program, it says against what the figure counts. "By
+  plain calls" are the very files, links and folders that ours read: noted once at the one door to /sys, then
+  read again by open, read, readlink and scandir in a loop that decides nothing.
+- "promise" is what we hold ourselves to.
 
 {table}"""
 

@@ -13,6 +13,7 @@ from tests.bench.plain import running
 
 KOBJECT_UEVENT = 15  # linux/netlink.h
 SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+SMALL = 212_992  # bytes; net.core.rmem_max of many kernels, all that a process without CAP_NET_ADMIN gets
 _PIDFD_GETFD = 438  # asm-generic/unistd.h; the same on every architecture
 QUIET = Path("/sys/devices/virtual/mem/null/uevent")  # whose events harm nobody and wake no watcher
 # Takes events and does nothing with them, not even reading them.
@@ -29,6 +30,11 @@ while True:
         if error.errno != errno.ENOBUFS:
             raise
 """
+
+
+def size_text(size: int) -> str:
+    """A buffer's size for people."""
+    return f"{size // 1024 // 1024} MiB" if size >= 1024 * 1024 else f"{size // 1024} KiB"
 
 
 def why_not() -> str:

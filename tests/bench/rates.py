@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from services.watcher.sources import RECEIVE_BUFFER
-from tests.bench.netlink import QUIET, Listener, reader, waking, why_not
+from tests.bench.netlink import QUIET, SMALL, Listener, reader, size_text, waking, why_not
 from tests.bench.table import Figure, Row
 from tests.services.process import Process, clean_environment, free_port
 from tests.waiting import eventually
 
 RATES = (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000)  # per second
 SECONDS = 2.0  # of each
-SMALL = 212_992  # bytes; net.core.rmem_max of most kernels, all that a process without CAP_NET_ADMIN gets
 # A sender that sends no more than this many times what it sent at the rate before has reached its own limit,
 MORE = 1.2
 LIKELY = 50_000  # if it was asked for as much as this: below, others had the processor
 LOST = "liken_uevents_lost_total"
 # A few events each millisecond. What it could not send in time because others had the processor it sends
-# later, but not more than the events of 5 ms at once: a pile would be another rate.
+# later, but not more than the events of 2 ms at once: a pile would be another rate.
 _SENDER = """
 import os, sys, time
 file, rate, seconds = os.open(sys.argv[1], os.O_WRONLY), float(sys.argv[2]), float(sys.argv[3])
@@ -31,7 +30,7 @@ owed, sent = 0.0, 0
 while last - begin < seconds:
     time.sleep(0.001)
     now = time.monotonic()
-    owed, last = min(owed + (now - last) * rate, rate * 0.005), now
+    owed, last = min(owed + (now - last) * rate, rate * 0.002), now
     for _ in range(int(owed)):
         os.write(file, b"change")
     sent += int(owed)
@@ -62,7 +61,7 @@ def measure() -> Iterator[Row]:
                 listener.shrink(size)
             for what, file in (("that do not count", QUIET), ("that count", waking())):
                 steps = list(_steps(file, listener, lambda: watcher.metric(LOST)))
-                yield _row(f"events {what}, buffer of {_size(size)}", steps, plain[size])
+                yield _row(f"events {what}, buffer of {size_text(size)}", steps, plain[size])
 
 
 def _plain(size: int) -> list[Step]:
@@ -132,7 +131,3 @@ def _worse(steps: list[Step]) -> tuple[Figure, ...]:
         Figure(last.sent_per_s, "per s", "first with a loss"),
         Figure(100 * last.dropped / last.sent, "%", "lost there"),
     )
-
-
-def _size(size: int) -> str:
-    return f"{size // 1024 // 1024} MiB" if size >= 1024 * 1024 else f"{size // 1024} KiB"

@@ -11,14 +11,14 @@ from services.console.uevents import Sender
 from services.watcher.metrics import Metrics
 from services.watcher.sources import RECEIVE_BUFFER, KernelSource
 from services.watcher.uevent import counts
-from tests.bench.netlink import QUIET, plain_per_s, send, why_not
+from tests.bench.netlink import QUIET, SMALL, plain_per_s, send, size_text, why_not
 from tests.bench.node import node
 from tests.bench.plain import line, taker
 from tests.bench.table import Figure, Row
 from tests.waiting import eventually
 
 BURST = 2000  # fits into every buffer
-FLOOD = 60_000  # more than the watcher's buffer holds
+FLOOD = 60_000  # more than any of the buffers holds
 STORM_S = 2.0
 PLAYED = 5000
 _STORM = """
@@ -59,18 +59,28 @@ def _kernel() -> Iterator[Row]:
             also=(Figure(int(lost), "", "losses told"),),
         )
         yield _storm(source, metrics)
-        send(FLOOD)
-        taken, lost = _drain(source, metrics)
-        yield Row(
-            "Uevents",
-            f"events that wait unread in a buffer of {RECEIVE_BUFFER // 1024 // 1024} MiB before one is lost",
-            taken,
-            "events",
-            (Figure(FLOOD, "events", "sent at once"),),
-            also=(Figure(int(lost), "", "losses told"),),
-        )
     finally:
         source.close()
+    for size in (RECEIVE_BUFFER, SMALL):
+        yield _flood(size)
+
+
+def _flood(size: int) -> Row:
+    """Nobody reads until more is sent than the buffer holds."""
+    source = KernelSource(size)
+    try:
+        send(FLOOD)
+        taken, lost = _drain(source, Metrics(CollectorRegistry()))
+    finally:
+        source.close()
+    return Row(
+        "Uevents",
+        f"events that wait unread in a buffer of {size_text(size)} before one is lost",
+        taken,
+        "events",
+        (Figure(FLOOD, "events", "sent at once"),),
+        also=(Figure(int(lost), "", "losses told"),),
+    )
 
 
 def _storm(source: KernelSource, metrics: Metrics) -> Row:
