@@ -40,6 +40,13 @@ importlib.import_module(sys.argv[1])
 print("waits", flush=True)
 select.poll().poll()
 """
+# Wakes ten times a second and does nothing: on a virtual machine at rest the waking itself has a price.
+WAKER = """
+import time
+print("wakes", flush=True)
+while True:
+    time.sleep(0.1)
+"""
 
 
 @contextmanager
