@@ -1,13 +1,15 @@
 """What the four cost while nothing happens, and while a stick is plugged or unplugged each second."""
 
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from common.hardware.machine import Machine
 from common.hardware.walk import walk
 from tests.bench.node import MeasuredNode, node
-from tests.bench.plain import WAKER, running, sleeper
+from tests.bench.plain import WAKER, idle_server, running, sleeper
 from tests.bench.replay import Replay, record
 from tests.bench.table import Figure, Row
 from tests.services.machine import SERVICES, address
@@ -52,14 +54,18 @@ def measure() -> Iterator[Row]:
 def _idle(played: MeasuredNode, pids: dict[str, int]) -> Iterator[Row]:
     watcher = played.processes[SERVICES.index("watcher")]
     requests, files, walks = len(played.api.log), _changes(played), _walks(watcher)
-    with _bare() as bare, running("-c", WAKER) as waker:
-        others = bare | {"waker": waker.pid}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        idle_server(Path(folder)) as server,
+        running("-c", WAKER) as waker,
+    ):
+        others = {"server": server.pid, "waker": waker.pid}
         before, others_before = _cpu(pids), _cpu(others)
         time.sleep(IDLE_S)
         used, others_used = _used(before, _cpu(pids)), _used(others_before, _cpu(others))
     beside = (
-        Figure(sum(others_used[name] for name in bare), "ms", "four Pythons that wait in poll"),
-        Figure(others_used["waker"], "ms", "one that only wakes ten times a second"),
+        Figure(others_used["server"], "ms", "a bare grpc.aio server on two sockets"),
+        Figure(others_used["waker"], "ms", "a Python that only wakes ten times a second"),
     )
     yield _of_all(f"CPU of all four, idle for {IDLE_S:.0f} s", used, "ms", beside, "60 ms per 60 s")
     counted = {

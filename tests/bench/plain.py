@@ -47,6 +47,21 @@ print("wakes", flush=True)
 while True:
     time.sleep(0.1)
 """
+# Serves nothing on two unix sockets, as many as the plugin has.
+_SERVER = """
+import asyncio, sys
+import grpc.aio
+
+async def main():
+    servers = [grpc.aio.server() for _ in range(2)]
+    for number, server in enumerate(servers):
+        server.add_insecure_port(f"unix:{sys.argv[1]}/{number}")
+        await server.start()
+    print("listens", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
 
 
 @contextmanager
@@ -96,4 +111,11 @@ def taker(count: int) -> Iterator[tuple[Sender, "subprocess.Popen[str]"]]:
 def sleeper(module: str) -> Iterator["subprocess.Popen[str]"]:
     """A process that has imported `module` and waits in poll."""
     with running("-c", _SLEEPER, module) as process:
+        yield process
+
+
+@contextmanager
+def idle_server(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process with two gRPC servers below `folder` that nobody calls."""
+    with running("-c", _SERVER, str(folder)) as process:
         yield process
