@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,8 @@ log = logging.getLogger(__name__)
 
 # the kubelet takes the first that it knows
 VERSIONS = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-LOOK_S = 3.0  # how often the socket files are looked at; each look costs processor time for ever
+LOOK_S = 3.0  # how often the sockets are looked at while anything is open
+CALM_S = 60.0  # ... and while the kubelet has us and their folders tell of changes: a look costs for ever
 FIRST_PAUSE_S = 2.0  # after a no
 SILENCE = 5  # times as long without a word: the kubelet may take 10 s to dial, 1 s for GetInfo, 5 s to notify
 LAST_PAUSE_S = 120.0  # the kubelet's own back-off ends there
@@ -30,7 +32,7 @@ class Registrar(pluginregistration_pb2_grpc.RegistrationServicer):
         )
         self._metrics = metrics
         self.accepted: bool | None = None  # None: no word since the socket was bound
-        self.notified = asyncio.Event()
+        self.stirred = asyncio.Event()  # there is something to look at
 
     async def GetInfo(self, request: Any, context: Any) -> api.PluginInfo:  # noqa: N802, ARG002
         """Who we are; needs no hardware and no cluster."""
@@ -45,13 +47,13 @@ class Registrar(pluginregistration_pb2_grpc.RegistrationServicer):
             log.error("the kubelet refused to register this driver: %s", request.error)
         self._metrics.registrations.labels("accepted" if self.accepted else "rejected").inc()
         self._metrics.registered.set(self.accepted)
-        self.notified.set()
+        self.stirred.set()
         return api.RegistrationStatusResponse()
 
     def forget(self) -> None:
         """The socket is new: nobody has said anything about it."""
         self.accepted = None
-        self.notified.clear()
+        self.stirred.clear()
         self._metrics.registered.set(0)
 
 
@@ -76,13 +78,18 @@ class Keeper:
         metrics: PluginMetrics,
         *,
         renew: bool,
+        follow: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`renew`: whether a kubelet is expected to answer at all."""
+        """`renew`: whether a kubelet is expected to answer at all. `follow` begins to watch the folders of
+        the sockets as they are now, and says whether they will tell of changes, by the registrar's `stirred`.
+        """
         self._service = service
         self._registration = registration
         self._registrar = registrar
         self._metrics = metrics
         self._renew = renew
+        self._follow = follow
+        self._followed = False
         self._pause_s = FIRST_PAUSE_S
         self._asked_at = 0.0
 
@@ -97,13 +104,16 @@ class Keeper:
         await self._register()
 
     async def pause(self) -> None:
-        """Until the next look is due, or the kubelet has said something: that decides who is ready."""
+        """Until the next look is due, a folder changed, or the kubelet has said something."""
+        look_s = CALM_S if self._followed and self.serves else LOOK_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._registrar.notified.wait(), LOOK_S)
-        self._registrar.notified.clear()
+            await asyncio.wait_for(self._registrar.stirred.wait(), look_s)
+        self._registrar.stirred.clear()
 
     async def look(self) -> None:
         """One look. A socket that cannot be bound again is tried at the next look. Raises MachineError."""
+        if not self._followed:
+            self._followed = self._follow()  # before the look: what happens later is told
         lost = [
             word
             for word, endpoint in (("service", self._service), ("registration", self._registration))
@@ -112,6 +122,8 @@ class Keeper:
         for word in lost:
             self._metrics.socket_losses.labels(word).inc()
             log.warning("somebody removed the %s socket; it is bound again", word)
+        if lost:
+            self._followed = False  # the folder itself may be another one now
         if "service" in lost:
             await self._service.bind()
         if lost:

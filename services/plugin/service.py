@@ -29,6 +29,7 @@ from services.plugin.api import (
 from services.plugin.boots import remove_other_boots
 from services.plugin.desk import Desk
 from services.plugin.dra import DraPlugin
+from services.plugin.folders import Folders
 from services.plugin.health import HealthHub, HealthV1, HealthV1Alpha1
 from services.plugin.listener import BusListener
 from services.plugin.metrics import PluginMetrics
@@ -89,7 +90,11 @@ class PluginService:
             service = Endpoint(names.service, lambda server: _add_service(server, plugin, hub))
             registration = Endpoint(names.registration, lambda server: _add_registration(server, registrar))
             renew = self._settings.cluster == "kubernetes"
-            keeper = Keeper(service, registration, registrar, self._metrics, renew=renew)
+            folders = Folders((names.service.parent, names.registration.parent), registrar.stirred.set)
+            ends.callback(folders.close)
+            keeper = Keeper(
+                service, registration, registrar, self._metrics, renew=renew, follow=folders.follow
+            )
             await keeper.bind()
             reader = BusReader(self._settings.bus_dir, "plugin", ("inventory", "presence"))
             listener = BusListener(reader, self._offers, hub, self._prepared.slots, self._metrics)

@@ -19,12 +19,13 @@ from common.inventory import SCHEMA, ClaimPresence, DevicePresence, Facts, Inven
 from services.plugin.allocation import base_request
 from services.plugin.api.pluginregistration_pb2 import RegistrationStatus
 from services.plugin.calls import KUBELET_LIMIT_S, CallTime
+from services.plugin.folders import Folders
 from services.plugin.generate import API, generate
 from services.plugin.health import Health, HealthHub, health_of
 from services.plugin.metrics import PluginMetrics
 from services.plugin.offers import Offers
 from services.plugin.pool import Pool
-from services.plugin.registration import LAST_PAUSE_S, LOOK_S, VERSIONS, Keeper, Registrar
+from services.plugin.registration import CALM_S, LAST_PAUSE_S, LOOK_S, VERSIONS, Keeper, Registrar
 from services.plugin.sockets import MAX_PATH, Names, remove_leftovers, socket_names
 
 ROOT = Path(__file__).parents[3]
@@ -193,11 +194,14 @@ class Place:
         return self.there
 
 
-def keeper(renew: bool = True) -> tuple[Keeper, Registrar, Place, Place]:
+def keeper(
+    renew: bool = True, follow: Callable[[], bool] = lambda: False
+) -> tuple[Keeper, Registrar, Place, Place]:
     metrics = PluginMetrics(CollectorRegistry())
     registrar = Registrar("liken.sh", Path("/x.sock"), metrics)
     service, registration = Place(), Place()
-    return Keeper(service, registration, registrar, metrics, renew=renew), registrar, service, registration
+    keep = Keeper(service, registration, registrar, metrics, renew=renew, follow=follow)
+    return keep, registrar, service, registration
 
 
 class Clock:
@@ -232,6 +236,93 @@ def test_the_next_look_is_as_soon_as_the_kubelet_has_said_something() -> None:
         assert keep.serves
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(keep.pause(), LOOK_S / 10)  # one word ends one pause
+
+    asyncio.run(run())
+
+
+async def ends(pause: "asyncio.Task[None]") -> bool:
+    """Whether a pause is over when the loop has turned some times."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return pause.done()
+
+
+@pytest.mark.parametrize(
+    ("followed", "accepted", "pause_s"),
+    [(True, True, CALM_S), (False, True, LOOK_S), (True, None, LOOK_S), (True, False, LOOK_S)],
+)
+def test_the_sockets_are_looked_at_seldom_only_while_nothing_is_open(
+    followed: bool, accepted: bool | None, pause_s: float
+) -> None:
+    async def work(clock: Clock) -> None:
+        keep, registrar, _, _ = keeper(follow=lambda: followed)
+        await keep.bind()
+        registrar.accepted = accepted
+        await keep.look()
+        pause = asyncio.create_task(keep.pause())
+        assert not await ends(pause)
+        clock.now += pause_s - 0.1
+        assert not await ends(pause)
+        clock.now += 0.2
+        assert await ends(pause)
+
+    in_loop(work)
+
+
+def test_a_lost_socket_is_looked_after_until_its_folder_is_watched_anew() -> None:
+    """The folder may have gone with it: then what was watched is another one."""
+    watched = [True]
+
+    async def work(clock: Clock) -> None:
+        keep, registrar, service, _ = keeper(follow=lambda: watched[0])
+        await keep.bind()
+        await keep.look()
+        service.there = False
+        await keep.look()
+        registrar.accepted = True
+        pause = asyncio.create_task(keep.pause())
+        assert not await ends(pause)
+        clock.now += LOOK_S + 0.1
+        assert await ends(pause)
+        await keep.look()
+        pause = asyncio.create_task(keep.pause())
+        assert not await ends(pause)
+        clock.now += LOOK_S + 0.1
+        assert not await ends(pause)
+        registrar.stirred.set()
+        assert await ends(pause)
+
+    in_loop(work)
+
+
+def test_folders_tell_of_what_goes_and_comes_also_when_they_were_made_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        stirred = asyncio.Event()
+
+        async def told() -> None:
+            await asyncio.wait_for(stirred.wait(), 10)
+            stirred.clear()
+
+        one, other = tmp_path / "a", tmp_path / "b"
+        folders = Folders((one, other), stirred.set)
+        assert not folders.follow()
+        for folder in (one, other):
+            folder.mkdir()
+            (folder / "x.sock").touch()
+        assert folders.follow()
+        (other / "x.sock").unlink()
+        await told()
+        (one / "x.sock").rename(tmp_path / "y.sock")
+        await told()
+        one.rmdir()
+        await told()
+        one.mkdir()
+        (one / "x.sock").touch()
+        assert folders.follow()
+        stirred.clear()
+        (one / "x.sock").unlink()
+        await told()
+        folders.close()
 
     asyncio.run(run())
 
