@@ -192,8 +192,10 @@ class Actions:
     # -- claims
 
     def _call(self, work: Callable[[], object]) -> None:
-        self._calls = [call for call in self._calls if not call.done()]
         self._calls.append(self._pool.submit(work))
+        for call in [call for call in self._calls if call.done()]:
+            self._calls.remove(call)
+            call.result()  # its exception is a finding
 
     def fill_up(self) -> None:
         """As many claims as there may be."""
