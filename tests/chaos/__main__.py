@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from tests.chaos.actions import Actions, release_file_systems, small_file_systems
-from tests.chaos.checker import Checker, Tally, spec_nodes
+from tests.chaos.checker import Checker, Tally, spec_paths
 from tests.chaos.machine import build
-from tests.chaos.model import Model
+from tests.chaos.model import Held, Model
 from tests.chaos.system import System
 from tests.waiting import eventually
 
@@ -41,7 +41,7 @@ class Run:
     def __init__(self, folder: Path, seed: int) -> None:
         self.failures: list[str] = []
         self._memory: list[dict[str, tuple[int, int]]] = []  # of the calm third: pid and KiB by service
-        self.quiet_s = self.played_s = 0.0
+        self.quiet_s = self.played_s = self.checked_s = 0.0
         ports = build(folder / "machine")
         self._folders = (folder / "cdi", folder / "k/plugins/liken.sh")
         for each in self._folders:
@@ -94,29 +94,39 @@ class Run:
         converge_s = CONVERGE_S + (0.0 if self.actions.calm else RESTART_S)
         self._expect("the sockets of the bus", self.system.bus_answers, lambda: SENDERS, converge_s)
         self._expect("the slices", self.system.offered, self.model.offered, converge_s)
+        self._expect("the slices' own fields", self.system.pool_faults, set, CONVERGE_S)
         took = time.monotonic() - begin
-        prepared = {held.uid: held.port.device for held in self.model.held("prepared")}
-        self._expect("the records", self.system.records, lambda: set(prepared.items()), CONVERGE_S)
-        specs_s = CONVERGE_S + (BACKSTOP_S if self.actions.specs_deleted else 0.0)
-        self._expect("the specs", self.system.specs, lambda: set(prepared), specs_s)
-        for held in self.model.held("prepared"):
-            path = self.system.cdi / f"liken.sh-device_{held.uid}.json"
-            device = held.port.device
-            self._expect(
-                f"the spec of {device}", partial(spec_nodes, path), partial(self._right, device), CONVERGE_S
-            )
+        held = self.model.held("prepared")
+        self._check_claims(held)
+        if self.actions.calm:
+            self._check_calm()
         self.actions.recovered()
         print(
             f"round {number} ({'calm' if self.actions.calm else 'rough'}):"
-            f" {self.actions.count.total()} actions, {len(prepared)} claims prepared,"
+            f" {self.actions.count.total()} actions, {len(held)} claims prepared,"
             f" {len(self.model.away)} unplugged, slices right {took:.1f} s after the last trouble",
             flush=True,
         )
 
-    def _right(self, device: str) -> set[str]:
-        port = next(port for port in self.model.ports if port.device == device)
-        # a USB device without any driver has another form and another name: a claim on this one gets nothing
-        return set() if port.owner in self.model.unbound else set(self.model.truth[device])
+    def _check_claims(self, prepared: list[Held]) -> None:
+        """Records and specs of all prepared claims, and no others."""
+        records = {(held.uid, held.port.device) for held in prepared}
+        self._expect("the records", self.system.records, lambda: records, CONVERGE_S)
+        specs_s = CONVERGE_S + (BACKSTOP_S if self.actions.specs_deleted else 0.0)
+        self._expect("the specs", self.system.specs, lambda: {held.uid for held in prepared}, specs_s)
+        for held in prepared:
+            device, path = held.port.device, self.system.spec(held.uid)
+            wanted = [(f"{held.uid}-{device}", self.model.named(held.port))]
+            self._expect(
+                f"the spec of {device}", partial(spec_paths, path), partial(list, wanted), CONVERGE_S
+            )
+
+    def _check_calm(self) -> None:
+        """What has to go well while nobody is in trouble, and what is swept up after the last."""
+        if wrong := self.actions.demand():
+            self.failures.append(wrong)
+        sweep_s = BACKSTOP_S + CONVERGE_S
+        self._expect("temporary files under specs and records", self.system.leftovers, set, sweep_s)
 
     def _expect(
         self, what: str, found: Callable[[], object], wanted: Callable[[], object], timeout_s: float
@@ -137,7 +147,12 @@ class Run:
                     f" and started again {count} times"
                 )
         tally = self.checker.close()
+        self.checked_s = time.monotonic() - self._begin
         self.failures += [each for each in tally.failures if each not in self.failures]
+        if not tally.specs:
+            self.failures.append("the checker never read a spec")
+        if not self.actions.prepared:
+            self.failures.append("no claim was ever prepared")
         code = self.system.close()
         if code != 0:
             self.failures.append(f"liken up ended with {code}")
@@ -152,6 +167,7 @@ class Run:
             first = [seen[service] for seen in self._memory[:quarter] if service in seen]
             last = [seen[service] for seen in self._memory[-quarter:] if service in seen]
             if not first or not last:
+                print(f"memory of the {service} in the calm third: not measured")
                 continue
             begin, end = (max(kib for _, kib in seen) for seen in (first, last))
             print(
@@ -178,7 +194,10 @@ def _print(tally: Tally, run: Run) -> None:
     print(", ".join(f"{name} {count}" for name, count in sorted(actions.count.items())))
     print("killed: " + ", ".join(f"{name} {count}" for name, count in sorted(actions.kills.items())))
     print("refused: " + ", ".join(f"{words} ({count})" for words, count in sorted(actions.refused.items())))
-    print(f"the checker read {tally.specs} specs in {tally.looks} looks")
+    print(
+        f"{actions.prepared} claims were prepared; the checker read {tally.specs} specs in"
+        f" {tally.looks} looks, {tally.looks / max(run.checked_s, 0.001):.0f} a second"
+    )
     for name, values in (("quiet", tally.durations_quiet), ("disturbed", tally.durations_disturbed)):
         if values:
             print(

@@ -16,10 +16,12 @@ from typing import Literal
 
 import grpc
 
+from tests.chaos.checker import spec_paths
 from tests.chaos.machine import Port
 from tests.chaos.model import Held, Model
 from tests.chaos.system import System
 from tests.services.kubelet_stand_in import Claim
+from tests.waiting import eventually
 
 CALLERS = 4
 CALL_S = 15.0
@@ -43,6 +45,7 @@ class Actions:
         self.count: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.prepared = 0  # claims that the product said yes to
         self._full_disks = full_disks
         self._pool = ThreadPoolExecutor(CALLERS)
         self._calls: list[Future[object]] = []
@@ -208,12 +211,15 @@ class Actions:
         free = self.model.free()
         if not free or len(self.model.held()) >= MOST_CLAIMS:
             return
-        port = self.rng.choice(free)
+        held = self._claim_on(self.rng.choice(free))
+        self._call(lambda: self._prepare(held))
+
+    def _claim_on(self, port: Port) -> Held:
         uid = str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
         held = Held(uid, f"c{uid[:13]}", port)
         self._put_claim(held, port)
         self.model.put(held)
-        self._call(lambda: self._prepare(held))
+        return held
 
     def _put_claim(self, held: Held, port: Port) -> None:
         result = {"request": "r", "driver": "liken.sh", "pool": "chaos", "device": port.device}
@@ -236,6 +242,8 @@ class Actions:
             # without the names of devices, claims and files
             self.refused[re.sub(r"usb-[-\d]+|\S*/\S+", "...", error.split(":")[0])] += 1
         else:
+            with self._guard:
+                self.prepared += 1
             held.state = "prepared"
 
     def unprepare(self) -> None:
@@ -361,6 +369,29 @@ class Actions:
             self.system.start_second()
 
     # -- quiet
+
+    def demand(self) -> str:
+        """Prepare a device that is there, may be had and is free, and release it: what went wrong, or ""."""
+        ready = self.model.ready()
+        if not ready:
+            return ""
+        eventually(lambda: self.system.kubelet.instances, CALL_S, "the plugin is registered")
+        held = self._claim_on(self.rng.choice(ready))
+        device, claim = held.port.device, Claim("default", held.name, held.uid)
+        answer = self.system.kubelet.prepare(claim, timeout_s=CALL_S)[held.uid]
+        if answer.error:
+            return f"{device} is there and free, and was refused: {answer.error}"
+        self.prepared += 1
+        given = [name for one in answer.devices for name in one.cdi_ids]
+        if given != [f"liken.sh/device={held.uid}-{device}"]:
+            return f"the answer for {device} gives {given}"
+        path = self.system.spec(held.uid)
+        wanted = [(f"{held.uid}-{device}", self.model.named(held.port))]
+        if (found := spec_paths(path)) != wanted:
+            return f"after the answer the spec of {device} says {found}, not {wanted}"
+        if not self._unprepare(held):
+            return f"{device} cannot be released"
+        return f"the spec of {device} stays after its release" if path.exists() else ""
 
     def settle(self) -> None:
         """End every trouble and every open call; unsure claims become certain, as by a kubelet's retries."""

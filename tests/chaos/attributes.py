@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from tests.chaos.machine import Port
 
-Told = set[tuple[str, str, object]]  # device, attribute, value
-SHARED = "allowMultipleAllocations"  # of a device, beside its attributes
+Told = set[tuple[str, str, str, object]]  # device, attribute, kind of the value, value
+SHARED = "allowMultipleAllocations"  # of a device, beside its attributes: its kind is ""
+_KINDS = {str: "string", bool: "bool"}
 
 
 class _Usb(NamedTuple):
@@ -46,7 +47,11 @@ def told(port: Port, serial: str, bound: bool) -> Told:
 
 
 def _with_name(device: str, values: dict[str, object]) -> Told:
-    return {(device, name, value) for name, value in values.items() if value}
+    return {
+        (device, name, "" if name == SHARED else _KINDS[type(value)], value)
+        for name, value in values.items()
+        if value
+    }
 
 
 def _usb(port: Port, serial: str) -> dict[str, object]:

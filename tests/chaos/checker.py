@@ -14,16 +14,24 @@ PLACEHOLDERS = ("/dev/liken.sh/absent/", "/dev/liken.sh/withheld/")
 PREFIX = "liken.sh-device_"
 
 
-def spec_nodes(path: Path) -> set[str] | None:
-    """The node paths in a spec that are no placeholder; None when there is no such file now."""
+def spec_paths(path: Path) -> list[tuple[str, list[str]]] | None:
+    """Each device of a spec with the paths it names, sorted; None when there is no such file now."""
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    found = {
-        node["path"] for device in document["devices"] for node in device["containerEdits"]["deviceNodes"]
-    }
-    return {node for node in found if not node.startswith(PLACEHOLDERS)}
+    return sorted(
+        (device["name"], sorted(node["path"] for node in device["containerEdits"]["deviceNodes"]))
+        for device in document["devices"]
+    )
+
+
+def spec_nodes(path: Path) -> set[str] | None:
+    """The node paths in a spec that are no placeholder; None when there is no such file now."""
+    devices = spec_paths(path)
+    if devices is None:
+        return None
+    return {node for _, paths in devices for node in paths if not node.startswith(PLACEHOLDERS)}
 
 
 @dataclass

@@ -64,6 +64,19 @@ class Model:
             found |= told(port, self.serials[port.plug], port.owner not in self.unbound)
         return found
 
+    def named(self, port: Port) -> list[str]:
+        """The paths that the spec of a claim on `port` must name when all is quiet, sorted."""
+        if port.plug in self.away:
+            return [f"/dev/liken.sh/absent/{port.device}"]
+        # a USB device without any driver has another form and another name: a claim on this one gets nothing
+        if port.device in self.mounted or port.owner in self.unbound:
+            return [f"/dev/liken.sh/withheld/{port.device}"]
+        return sorted(self.truth[port.device])
+
+    def ready(self) -> list[Port]:
+        """Free ports whose device is there and may be had."""
+        return [port for port in self.free() if self.named(port) == sorted(self.truth[port.device])]
+
     def free(self) -> list[Port]:
         """Ports that no claim of the run is on."""
         with self.lock:

@@ -8,18 +8,20 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from services.console.play import Player
 from services.console.uevents import Sender, Sent
-from tests.chaos.attributes import SHARED, Told
+from tests.chaos.attributes import Told
 from tests.services.api_stand_in import ApiStandIn
 from tests.services.kubelet_stand_in import Kubelet
 from tests.services.process import ROOT, Process, clean_environment
 from tests.waiting import eventually
 
 NODE = "chaos"
+DRIVER = "liken.sh"
 SECOND = ("watcher", "publisher", "plugin", "reconciler")
 
 
@@ -179,20 +181,55 @@ class System:
             found |= {(path.stem, each["device"]) for each in record["results"] if record["uid"] == path.stem}
         return found
 
+    def leftovers(self) -> set[str]:
+        """The temporary files under specs and records: a killed writer's, while nobody writes."""
+        found = [*self.cdi.glob(".liken-*"), *(self.plugin_dir / "claims").rglob(".liken-*")]
+        return {path.name for path in found}
+
+    def spec(self, uid: str) -> Path:
+        return self.cdi / f"liken.sh-device_{uid}.json"
+
     def specs(self) -> set[str]:
         return {path.stem.partition("_")[2] for path in self.cdi.glob("liken.sh-device_*.json")}
 
     def offered(self) -> Told:
         """All that the slices on the server say of devices."""
-        with self.api.store.changed:
-            slices = list(self.api.store.slices.values())
-        devices = [device for each in slices for device in each["spec"].get("devices", ())]
+        devices = [device for spec in self._slices() for device in spec.get("devices", ())]
         return {
-            (device["name"], name, value)
+            (device["name"], name, kind, value)
             for device in devices
             for name, typed in device["attributes"].items()
-            for value in typed.values()
-        } | {(device["name"], SHARED, True) for device in devices if device.get(SHARED)}
+            for kind, value in typed.items()
+        } | {
+            (device["name"], field, "", value if isinstance(value, bool) else json.dumps(value))
+            for device in devices
+            for field, value in device.items()
+            if field not in ("name", "attributes")
+        }
+
+    def pool_faults(self) -> set[str]:
+        """What is wrong with the slices themselves: they must be one complete pool of this node."""
+        slices = self._slices()
+        names = Counter(device["name"] for spec in slices for device in spec.get("devices", ()))
+        found = {f"{name} is there {count} times" for name, count in names.items() if count > 1}
+        generations = {spec["pool"]["generation"] for spec in slices}
+        if len(generations) != 1:
+            found.add(f"{len(slices)} slices have the generations {sorted(generations)}")
+        for spec in slices:
+            own = {field: value for field, value in spec.items() if field != "devices"}
+            pool = {
+                "name": NODE,
+                "generation": spec["pool"]["generation"],
+                "resourceSliceCount": len(slices),
+            }
+            if own != {"driver": DRIVER, "nodeName": NODE, "pool": pool}:
+                found.add(f"one of {len(slices)} slices says {own}")
+        return found
+
+    def _slices(self) -> list[dict[str, Any]]:
+        """The spec of each slice on the server, all of one moment."""
+        with self.api.store.changed:
+            return [each["spec"] for each in self.api.store.slices.values()]
 
     def bus_answers(self) -> set[str]:
         """The services whose socket on the bus takes a connection."""
