@@ -34,11 +34,12 @@ class Folders:
         """Watch what has the folders' names now, as one may have been made again. Whether all are watched."""
         if self._events is None:
             return False
-        while self._watches:
-            self._events.remove(self._watches.pop())
+        before, self._watches = self._watches, []
         with contextlib.suppress(OSError):  # gone just now: whoever binds there makes it again
             for folder in self._folders:
                 self._watches.append(self._events.add(folder, _EVENTS))
+        for watch in set(before) - set(self._watches):  # not those that stay: each that ends is an event
+            self._events.remove(watch)
         return len(self._watches) == len(self._folders)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from common.bus.keeper import Attempts
 from services.plugin.api import pluginregistration_pb2 as api
 from services.plugin.api import pluginregistration_pb2_grpc
 from services.plugin.metrics import PluginMetrics
@@ -90,6 +91,7 @@ class Keeper:
         self._renew = renew
         self._follow = follow
         self._followed = False
+        self._bindings = Attempts()
         self._pause_s = FIRST_PAUSE_S
         self._asked_at = 0.0
 
@@ -104,10 +106,17 @@ class Keeper:
         await self._register()
 
     async def pause(self) -> None:
-        """Until the next look is due, a folder changed, or the kubelet has said something."""
+        """Until the next look is due, a folder changed, or the kubelet has said something.
+
+        After a loss there is a rest first: somebody may remove sockets all the time, or keep us from binding
+        one, and what we do about it changes the folders too.
+        """
         look_s = CALM_S if self._followed and self.serves else LOOK_S
+        rest_s = min(self._bindings.wait(asyncio.get_running_loop().time()), LOOK_S)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._registrar.stirred.wait(), look_s)
+            async with asyncio.timeout(look_s):
+                await asyncio.sleep(rest_s)
+                await self._registrar.stirred.wait()
         self._registrar.stirred.clear()
 
     async def look(self) -> None:
@@ -124,6 +133,7 @@ class Keeper:
             log.warning("somebody removed the %s socket; it is bound again", word)
         if lost:
             self._followed = False  # the folder itself may be another one now
+            self._bindings.did(asyncio.get_running_loop().time())
         if "service" in lost:
             await self._service.bind()
         if lost:

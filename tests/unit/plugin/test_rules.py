@@ -295,6 +295,42 @@ def test_a_lost_socket_is_looked_after_until_its_folder_is_watched_anew() -> Non
     in_loop(work)
 
 
+def test_sockets_that_are_lost_again_and_again_are_bound_ever_less_often() -> None:
+    """Two plugins on one path, or a folder in the way: what is done about it stirs the folders by itself."""
+
+    async def work(clock: Clock) -> None:
+        keep, registrar, service, _ = keeper(follow=lambda: True)
+        await keep.bind()
+        pauses = []
+        for _ in range(7):
+            service.there = False
+            await keep.look()
+            registrar.stirred.set()
+            begin, pause = clock.now, asyncio.create_task(keep.pause())
+            while not await ends(pause):
+                clock.now += 0.1
+            pauses.append(round(clock.now - begin, 1))
+        assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, LOOK_S, LOOK_S]
+
+    in_loop(work)
+
+
+def test_to_follow_again_what_is_watched_tells_nothing(tmp_path: Path) -> None:
+    """While one of the folders cannot be watched, each look follows anew."""
+
+    async def run() -> None:
+        stirred = asyncio.Event()
+        (tmp_path / "a").mkdir()
+        folders = Folders((tmp_path / "a", tmp_path / "b"), stirred.set)
+        for _ in range(2):
+            assert not folders.follow()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stirred.wait(), 0.2)
+        folders.close()
+
+    asyncio.run(run())
+
+
 def test_folders_tell_of_what_goes_and_comes_also_when_they_were_made_again(tmp_path: Path) -> None:
     async def run() -> None:
         stirred = asyncio.Event()
