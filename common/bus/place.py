@@ -61,7 +61,7 @@ class Place:
 
     def lost(self) -> str:
         """What of the place is not ours now, in words; "" when all is."""
-        if not self.folder.is_dir():
+        if not os.path.isdir(self.folder):  # noqa: PTH112 - is_dir raises where a folder above lets nobody in
             return f"the folder of the bus {self.folder} is gone"
         if not self._holds_lock():
             return f"the lock {self._lock} was removed or replaced"

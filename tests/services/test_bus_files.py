@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -202,6 +203,30 @@ def test_a_folder_in_the_way_is_left_alone_and_told_of_until_it_is_gone(
     assert socket_of(bus).is_dir()
     socket_of(bus).rmdir()
     assert hears(bus.reader(), "x")
+
+
+def test_a_folder_that_cannot_be_reached_for_a_while_ends_nothing(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.sender().state("inventory", words("x"))
+    with reachable_by_nobody(bus.folder):
+        eventually(lambda: "Permission denied" in caplog.text, 10, "it is told of")
+    assert hears(bus.reader(), "x")
+
+
+@contextlib.contextmanager
+def reachable_by_nobody(folder: Path) -> Iterator[None]:
+    """The folder above lets nobody through, after that the socket was deleted."""
+    inside = os.open(folder, os.O_RDONLY)
+    folder.parent.chmod(0)
+    try:
+        if os.access(folder, os.F_OK):
+            pytest.skip("root reaches everything")
+        os.unlink("watcher.sock", dir_fd=inside)
+        yield
+    finally:
+        folder.parent.chmod(0o700)
+        os.close(inside)
 
 
 def test_a_deleted_lock_is_taken_again_and_keeps_a_second_sender_away(
