@@ -283,6 +283,8 @@ def _is_file(path: str) -> bool:
         return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 - as above
     except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        raise MachineError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _uids(names: list[str]) -> list[str]:

@@ -113,6 +113,13 @@ def test_a_record_of_a_newer_schema_is_newer_whatever_else_it_says(store: Store,
     assert store.read(UID) == Entry(UID, "newer")
 
 
+def test_a_record_set_aside_of_which_nobody_can_tell_is_told_in_words(store: Store, tmp_path: Path) -> None:
+    aside = file_of(tmp_path).with_suffix(".broken")
+    aside.symlink_to(aside.name)
+    with pytest.raises(MachineError, match=r"cannot read .*\.broken"):
+        store.read(UID)
+
+
 def test_a_record_set_aside_still_counts_until_it_is_written_anew(store: Store, tmp_path: Path) -> None:
     file_of(tmp_path).write_bytes(b"{")
     assert store.set_aside(UID)
