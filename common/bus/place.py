@@ -123,8 +123,11 @@ class Place:
     def _holds_lock(self) -> bool:
         if self._held is None:
             return False
-        found = os.fstat(self._held.fileno())
-        return (found.st_dev, found.st_ino) == _inode(self._lock)
+        try:
+            found = self._lock.stat()  # what whoever opens it gets, a link's target as well
+        except OSError:
+            return False
+        return os.path.samestat(found, os.fstat(self._held.fileno()))
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -240,6 +240,17 @@ def test_a_deleted_lock_is_taken_again_and_keeps_a_second_sender_away(
     assert hears(bus.reader(), "x")
 
 
+def test_a_lock_that_is_a_link_to_a_file_is_held_as_any_other(
+    bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.folder.mkdir(mode=0o700)
+    (bus.folder / "watcher.lock").symlink_to("elsewhere.lock")
+    bus.sender().state("inventory", words("x"))
+    remove_socket(bus.folder)
+    assert hears(bus.reader(), "x")
+    assert "another watcher" not in caplog.text
+
+
 def test_who_lost_the_lock_to_another_sender_takes_nothing_from_it_and_follows_when_that_one_ends(
     bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
