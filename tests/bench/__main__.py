@@ -1,4 +1,4 @@
-"""`make bench`: figures and ratios of this machine, never a verdict. `--only walk` measures one section."""
+"""`make bench`: figures and ratios of this machine. `--only walk` measures one section."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench import calls, idle, passes, plugging, publisher, rates, starting, uevents, walking
-from tests.bench.table import Row, save, text
+from tests.bench.table import Row, save, text, verdict
 
 SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "walk": walking.measure,
@@ -34,7 +34,7 @@ in [limits](limits.md), for a cluster in [API load](api-load.md).
   many times as much ours took. Where there is no such program, it says against what the figure counts. "By
   plain calls" are the very files, links and folders that ours read: noted once at the one door to /sys, then
   read again by open, read, readlink and scandir in a loop that decides nothing.
-- "promise" is what we hold ourselves to.
+- "promise" is what we hold ourselves to; **missed** where this run did not keep it.
 - Idle: on a virtual machine at rest each waking costs several times what it costs on a busy one, in every
   process. The baselines of that row show the price of the day: a bare gRPC server, which takes 14 ms per
   minute where the promise was made, and a Python that only wakes.
@@ -73,6 +73,7 @@ def main() -> None:
         asked.page.write_text(
             PAGE.format(machine=where, day=f"{datetime.now(UTC):%Y-%m-%d}", table=text(rows))
         )
+    print(f"\n{verdict(rows)}")
     print(f"\nall figures as JSON: {OUTPUT}")
 
 

@@ -11,15 +11,15 @@ from common.hardware.walk import walk
 from tests.bench.node import MeasuredNode, node
 from tests.bench.plain import WAKER, idle_server, running, sleeper
 from tests.bench.replay import Replay, record
-from tests.bench.table import Figure, Row
+from tests.bench.table import NONE, Figure, Promise, Row
+from tests.bench.walked import walks
 from tests.services.machine import SERVICES, address
-from tests.services.process import Process, cpu_ns, pss_kib
+from tests.services.process import cpu_ns, pss_kib
 
 ADAPTERS = 30
 IDLE_S = 60.0
 BUSY_S = 30
 LARGEST = {"watcher": "zmq", "publisher": "urllib3", "plugin": "grpc.aio", "reconciler": "zmq"}
-WALKS = "liken_walk_seconds_count"
 
 
 def measure() -> Iterator[Row]:
@@ -45,7 +45,7 @@ def measure() -> Iterator[Row]:
         sizes = _memory(bare)
     beside = Figure(sum(sizes.values()), "MiB", "four Pythons that have imported the largest library of each")
     for when, found in memory.items():
-        promise = "160 MB" if when == "idle" else ""
+        promise = Promise("160 MB", 160e6 / 2**20) if when == "idle" else None
         yield _of_all(
             f"memory of all four (PSS), {when}", found, "MiB", (beside, *_each(sizes, "MiB")), promise
         )
@@ -53,7 +53,7 @@ def measure() -> Iterator[Row]:
 
 def _idle(played: MeasuredNode, pids: dict[str, int]) -> Iterator[Row]:
     watcher = played.processes[SERVICES.index("watcher")]
-    requests, files, walks = len(played.api.log), _changes(played), _walks(watcher)
+    requests, files, walked = len(played.api.log), _changes(played), walks(watcher).count
     with (
         tempfile.TemporaryDirectory() as folder,
         idle_server(Path(folder)) as server,
@@ -67,15 +67,17 @@ def _idle(played: MeasuredNode, pids: dict[str, int]) -> Iterator[Row]:
         Figure(others_used["server"], "ms", "a bare grpc.aio server on two sockets"),
         Figure(others_used["waker"], "ms", "a Python that only wakes ten times a second"),
     )
-    yield _of_all(f"CPU of all four, idle for {IDLE_S:.0f} s", used, "ms", beside, "60 ms per 60 s")
+    yield _of_all(
+        f"CPU of all four, idle for {IDLE_S:.0f} s", used, "ms", beside, Promise("60 ms per 60 s", IDLE_S)
+    )
     counted = {
         "requests to the API server": len(played.api.log) - requests,
         "files written in the CDI and record folders": len(_changes(played) - files),
-        "walks": _walks(watcher) - walks,
+        "walks": walks(watcher).count - walked,
     }
     for what, count in counted.items():
         against = f"counted over the same {IDLE_S:.0f} s, in which there is nothing to do"
-        yield Row("Idle", what, count, "", against=against, promise="none")
+        yield Row("Idle", what, count, "", against=against, promise=NONE)
 
 
 @contextmanager
@@ -105,20 +107,17 @@ def _used(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
 
 
 def _of_all(
-    what: str, each: dict[str, float], unit: str, baselines: tuple[Figure, ...], promise: str = ""
+    what: str,
+    each: dict[str, float],
+    unit: str,
+    baselines: tuple[Figure, ...],
+    promise: Promise | None = None,
 ) -> Row:
     return Row("Idle", what, sum(each.values()), unit, baselines, also=_each(each, unit), promise=promise)
 
 
 def _each(figures: dict[str, float], unit: str) -> tuple[Figure, ...]:
     return tuple(Figure(value, unit, name) for name, value in figures.items())
-
-
-def _walks(watcher: Process) -> float:
-    """How often the watcher has walked, by its metrics."""
-    status, page = watcher.get("/metrics")
-    assert status == 200
-    return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(WALKS))
 
 
 def _memory(pids: dict[str, int]) -> dict[str, float]:

@@ -21,11 +21,26 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """What we hold ourselves to: words for people, and the last value that keeps it, in the row's unit."""
+
+    words: str
+    limit: float
+    at_least: bool = False  # the limit is the lowest value that keeps it, not the highest
+
+    def kept(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+NONE = Promise("none", 0)
+
+
+@dataclass(frozen=True)
 class Row:
     """One measured thing, beside what was measured in the same run to compare it with.
 
     `baselines`: the first is the one to compare with. `against`: where no baseline can be measured, what the
-    figure counts against. `also`: more of the same measurement. `promise`: what we hold ourselves to.
+    figure counts against. `also`: more of the same measurement.
     """
 
     section: str
@@ -35,7 +50,12 @@ class Row:
     baselines: tuple[Figure, ...] = ()
     against: str = ""
     also: tuple[Figure, ...] = ()
-    promise: str = ""
+    promise: Promise | None = None
+
+    @property
+    def missed(self) -> bool:
+        """Whether there is a promise that the measured value breaks."""
+        return self.promise is not None and not self.promise.kept(self.value)
 
     def __post_init__(self) -> None:
         if not self.baselines and not self.against:
@@ -77,7 +97,19 @@ def _line(row: Row) -> str:
     if beside:
         beside[0] += _times(row, row.baselines[0])
     baseline = "; ".join([*beside, row.against] if row.against else beside)
-    return f"| {row.what} | {measured} | {baseline} | {row.promise} |"
+    promise = row.promise.words if row.promise else ""
+    return f"| {row.what} | {measured} | {baseline} | {promise}{' **missed**' * row.missed} |"
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """How many promises were missed, and which."""
+    missed = [row for row in rows if row.missed]
+    promises = sum(row.promise is not None for row in rows)
+    lines = [f"promises missed: {len(missed)} of {promises}"]
+    for row in missed:
+        words = row.promise.words if row.promise else ""
+        lines.append(f"  {row.section}: {row.what}: {_amount(row.value, row.unit)}, promised {words}")
+    return "\n".join(lines)
 
 
 def _times(row: Row, baseline: Figure) -> str:
@@ -103,7 +135,7 @@ def _number(value: float) -> str:
 
 
 def save(rows: Sequence[Row], machine: str, path: Path) -> None:
-    """All rows as JSON: what the table says, baselines and further figures as numbers."""
+    """All rows as JSON: what the table says, baselines, further figures and bounds as numbers."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    body = {"machine": machine, "rows": [asdict(row) for row in rows]}
+    body = {"machine": machine, "rows": [asdict(row) | {"missed": row.missed} for row in rows]}
     path.write_text(json.dumps(body, indent=1) + "\n")

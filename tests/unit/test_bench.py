@@ -1,6 +1,7 @@
 """The figures of `make bench`: none without something to compare with, the same in the table and in JSON."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from common.hardware.tree import Tree
 from common.hardware.walk import walk
 from common.inventory import Inventory
 from tests.bench.replay import Replay, record
-from tests.bench.table import Figure, Row, save, spread, text
+from tests.bench.table import NONE, Figure, Promise, Row, save, spread, text, verdict
 from tests.builders import MachineBuilder
 
 ROW = Row(
@@ -20,8 +21,10 @@ ROW = Row(
     "ms",
     (Figure(0.5, "ms", "an empty servicer"), Figure(2000.0, "calls/s", "of eight")),
     also=(Figure(9.0, "ms", "p99"),),
-    promise="4 ms",
+    promise=Promise("4 ms", 4),
 )
+MISSED = replace(ROW, value=4.1)
+SLOW = Row("Calls", "eight", 399, "/s", against="one", promise=Promise("400/s", 400, at_least=True))
 
 
 def walked(tree: Tree) -> Inventory:
@@ -40,8 +43,28 @@ def test_the_table_tells_how_many_times_the_first_baseline_was_measured() -> Non
 
 
 def test_what_only_counts_says_against_what() -> None:
-    row = Row("Idle", "walks", 0, "", against="counted over 60 s", promise="none")
+    row = Row("Idle", "walks", 0, "", against="counted over 60 s", promise=NONE)
     assert text([row]).splitlines()[-1] == "| walks | 0 | counted over 60 s | none |"
+
+
+def test_a_missed_promise_is_marked() -> None:
+    assert [line.rpartition("; ")[2] for line in text([ROW, MISSED]).splitlines()[-2:]] == [
+        "2000 calls/s of eight | 4 ms |",
+        "2000 calls/s of eight | 4 ms **missed** |",
+    ]
+
+
+@pytest.mark.parametrize(("value", "missed"), [(399.9, True), (400, False), (401, False)])
+def test_a_promise_of_at_least_so_much_is_missed_below(value: float, missed: bool) -> None:
+    assert replace(SLOW, value=value).missed is missed
+
+
+def test_the_end_tells_which_promises_were_missed() -> None:
+    assert verdict([ROW, replace(ROW, promise=None), MISSED, SLOW]).splitlines() == [
+        "promises missed: 2 of 3",
+        "  Calls: prepare: 4.1 ms, promised 4 ms",
+        "  Calls: eight: 399 /s, promised 400/s",
+    ]
 
 
 def test_json_has_baselines_and_further_figures_as_numbers(tmp_path: Path) -> None:
@@ -60,7 +83,8 @@ def test_json_has_baselines_and_further_figures_as_numbers(tmp_path: Path) -> No
                 ],
                 "against": "",
                 "also": [{"value": 9.0, "unit": "ms", "what": "p99"}],
-                "promise": "4 ms",
+                "promise": {"words": "4 ms", "limit": 4, "at_least": False},
+                "missed": False,
             }
         ],
     }

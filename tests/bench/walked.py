@@ -1,0 +1,50 @@
+"""The walks of a watcher, by its own metrics."""
+
+import time
+from typing import NamedTuple
+
+from tests.services.process import Process
+from tests.waiting import eventually
+
+COUNT, SECONDS = "liken_walk_seconds_count", "liken_walk_seconds_sum"
+ENDED = "liken_inventory_timestamp_seconds"
+
+
+class Walks(NamedTuple):
+    """How many walks have ended, the seconds of all together, the Unix time of the end of the last."""
+
+    count: int
+    seconds: float
+    ended: float
+
+
+class Walk(NamedTuple):
+    """Unix times."""
+
+    begin: float
+    end: float
+
+
+def walks(watcher: Process) -> Walks:
+    status, page = watcher.get("/metrics")
+    assert status == 200, page
+    values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    return Walks(int(float(values[COUNT])), float(values[SECONDS]), float(values[ENDED]))
+
+
+def next_walk(watcher: Process, before: Walks, timeout_s: float = 30.0) -> Walk | None:
+    """The first walk that ended after `before`; None when more than one did, and nobody knows when."""
+
+    def ended() -> Walks | None:
+        now = walks(watcher)
+        return now if now.count > before.count else None
+
+    now = eventually(ended, timeout_s, "the watcher walks")
+    return (
+        Walk(now.ended - (now.seconds - before.seconds), now.ended) if now.count == before.count + 1 else None
+    )
+
+
+def unix(monotonic: float) -> float:
+    """The Unix time of a moment of time.monotonic()."""
+    return time.time() - (time.monotonic() - monotonic)
