@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # make test-kernel SET=all: the long scenarios too.  make test-cluster VERSIONS=1.37.2,1.34.4
-# make chaos MINUTES=60 SEED=7.  make images TAG=0.1.0
+# make chaos MINUTES=60 SEED=7.  make images TAG=0.1.0.  make bench PAGE=docs/reference/performance.md
 SET ?= short
 MINUTES ?= 2
 SEED ?=
 TAG ?=
+PAGE ?=
 
 .PHONY: up demo test fuzz lint test-kernel test-cluster images bench chaos clean
 
@@ -53,7 +54,7 @@ chaos: $(READY)
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY)
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench $(if $(PAGE),--page $(PAGE))
 
 images: $(READY)
 	@$(BIN)/python images/assemble.py dist/images $(TAG)
