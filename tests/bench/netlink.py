@@ -16,6 +16,7 @@ SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 SMALL = 212_992  # bytes; net.core.rmem_max of many kernels, all that a process without CAP_NET_ADMIN gets
 _PIDFD_GETFD = 438  # asm-generic/unistd.h; the same on every architecture
 QUIET = Path("/sys/devices/virtual/mem/null/uevent")  # whose events harm nobody and wake no watcher
+MISC = Path("/sys/devices/virtual/misc")
 # Takes events and does nothing with them, not even reading them.
 _READER = """
 import errno, socket, sys
@@ -44,11 +45,10 @@ def why_not() -> str:
     return "" if os.access(QUIET, os.W_OK) else f"{QUIET} cannot be written"
 
 
-def waking() -> Path:
-    """A file whose events count for a watcher, as those of hardware do, and harm nobody."""
-    devices = sorted(Path("/sys/devices/virtual/misc").glob("*/uevent"))
-    assert devices, "this machine has no device of the class misc"
-    return devices[0]
+def waking() -> Path | None:
+    """A file whose events count for a watcher, as those of hardware do, and harm nobody; None without one."""
+    devices = sorted(MISC.glob("*/uevent"))
+    return next((path for path in devices if os.access(path, os.W_OK)), None)
 
 
 def send(count: int, path: Path = QUIET) -> float:

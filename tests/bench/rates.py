@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from services.watcher.sources import RECEIVE_BUFFER
-from tests.bench.netlink import QUIET, SMALL, Listener, reader, size_text, waking, why_not
+from tests.bench.netlink import MISC, QUIET, SMALL, Listener, reader, size_text, waking, why_not
 from tests.bench.table import Figure, Row
 from tests.services.process import Process, clean_environment, free_port
 from tests.waiting import eventually
@@ -53,13 +53,18 @@ def measure() -> Iterator[Row]:
     if reason:
         print(f"rates of uevents: not measured, {reason}")
         return
+    files = [("that do not count", QUIET)]
+    if (counting := waking()) is not None:
+        files.append(("that count", counting))
+    else:
+        print(f"rates of uevents that count: not measured, {MISC} has no device whose uevent can be written")
     plain = {size: _plain(size) for size in (RECEIVE_BUFFER, SMALL)}
     with _watcher() as watcher:
         listener = Listener(watcher.pid)
         for size in (RECEIVE_BUFFER, SMALL):
             if size == SMALL:
                 listener.shrink(size)
-            for what, file in (("that do not count", QUIET), ("that count", waking())):
+            for what, file in files:
                 steps = list(_steps(file, listener, lambda: watcher.metric(LOST)))
                 yield _row(f"events {what}, buffer of {size_text(size)}", steps, plain[size])
 
