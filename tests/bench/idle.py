@@ -13,20 +13,24 @@ from tests.bench.plain import WAKER, idle_server, running, sleeper
 from tests.bench.replay import Replay, record
 from tests.bench.table import NONE, Figure, Promise, Row
 from tests.bench.walked import walks
-from tests.services.machine import SERVICES, address
+from tests.services.machine import SERVICES, address, device
 from tests.services.process import cpu_ns, pss_kib
+from tests.waiting import eventually
 
 ADAPTERS = 30
+CLAIMS = 10
 IDLE_S = 60.0
 BUSY_S = 30
+REST_S = 2.0  # nothing done for so long: what the start and the claims brought is done
+PASSES = "liken_pass_seconds_count{"
 LARGEST = {"watcher": "zmq", "publisher": "urllib3", "plugin": "grpc.aio", "reconciler": "zmq"}
 
 
 def measure() -> Iterator[Row]:
     with node(ADAPTERS) as played:
-        played.prepare(range(1, 11))
+        played.prepare(range(1, CLAIMS + 1))
         pids = {name: process.pid for name, process in zip(SERVICES, played.processes, strict=True)}
-        time.sleep(3)
+        _at_rest(played)
         yield from _idle(played, pids)
         memory = {"idle": _memory(pids)}
         reads = record(played.machine.root, lambda tree: walk(tree, Machine(), "n", "2026-01-01T00:00:00Z"))
@@ -51,9 +55,41 @@ def measure() -> Iterator[Row]:
         )
 
 
+def _at_rest(played: MeasuredNode) -> None:
+    """Wait until all is offered and told, and nobody has anything to do any more."""
+    present = [(device(number), "present") for number in range(1, CLAIMS + 1)]
+    eventually(lambda: len(played.offered()) == ADAPTERS, 30, "the slices are complete")
+    eventually(
+        lambda: (
+            sorted((one.device, one.state) for claim in played.told() for one in claim.devices)
+            == sorted(present)
+        ),
+        30,
+        "the reconciler tells of every claim",
+    )
+    played.forget()  # one more reader would cost the reconciler something
+    last, since = _done(played), time.monotonic()
+
+    def rests() -> bool:
+        nonlocal last, since
+        now = _done(played)
+        if now != last:
+            last, since = now, time.monotonic()
+        return time.monotonic() - since >= REST_S
+
+    eventually(rests, 60, "nothing more is done", step_s=0.1)
+
+
+def _done(played: MeasuredNode) -> tuple[int, int, float, set[tuple[str, int]]]:
+    """What the services have done so far: requests, walks, passes, files."""
+    page = played.process("reconciler").get("/metrics")[1].splitlines()
+    passes = sum(float(line.split()[-1]) for line in page if line.startswith(PASSES))
+    return len(played.api.log), walks(played.process("watcher")).done, passes, _changes(played)
+
+
 def _idle(played: MeasuredNode, pids: dict[str, int]) -> Iterator[Row]:
-    watcher = played.processes[SERVICES.index("watcher")]
-    requests, files, walked = len(played.api.log), _changes(played), walks(watcher).count
+    watcher = played.process("watcher")
+    requests, files, walked = len(played.api.log), _changes(played), walks(watcher).done
     with (
         tempfile.TemporaryDirectory() as folder,
         idle_server(Path(folder)) as server,
@@ -72,8 +108,10 @@ def _idle(played: MeasuredNode, pids: dict[str, int]) -> Iterator[Row]:
     )
     counted = {
         "requests to the API server": len(played.api.log) - requests,
-        "files written in the CDI and record folders": len(_changes(played) - files),
-        "walks": walks(watcher).count - walked,
+        "files and folders of CDI specs and records that changed": len(
+            {path for path, _ in _changes(played) ^ files}
+        ),
+        "walks": walks(watcher).done - walked,
     }
     for what, count in counted.items():
         against = f"counted over the same {IDLE_S:.0f} s, in which there is nothing to do"
@@ -125,5 +163,7 @@ def _memory(pids: dict[str, int]) -> dict[str, float]:
 
 
 def _changes(played: MeasuredNode) -> set[tuple[str, int]]:
-    found = [*played.cdi.rglob("*"), *(played.plugin_dir / "claims").rglob("*")]
-    return {(str(path), path.stat().st_mtime_ns) for path in found if path.is_file()}
+    """Files and folders with their times: a folder's tells of what came and went in it meanwhile."""
+    tops = played.cdi, played.plugin_dir / "claims"
+    found = [path for top in tops for path in (top, *top.rglob("*"))]
+    return {(str(path), path.stat().st_mtime_ns) for path in found}

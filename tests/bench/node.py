@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.services.api_stand_in import ApiStandIn
 from tests.services.kubelet_stand_in import Claim
-from tests.services.machine import PlayedMachine
+from tests.services.machine import SERVICES, PlayedMachine
 from tests.services.played_node import NODE
+from tests.services.process import Process
 
 DEFAULT_SETTLE_S = 1.0
 MEMORY = Path("/dev/shm")  # the CDI folder of a node is below /run, in memory; the records are on its disk
@@ -41,6 +42,10 @@ class MeasuredNode(PlayedMachine):
         if self._root:
             more |= {"LIKEN_ROOT": str(self._root)}
         return super().environment() | more
+
+    def process(self, service: str) -> Process:
+        """The process of a service, where all four were started by `node`."""
+        return self.processes[SERVICES.index(service)]
 
     def put_claim(self, claim: Claim, status: object) -> None:
         self.api.store.add_claim(
@@ -80,9 +85,7 @@ def node(
     measured = MeasuredNode(folder, adapters, root, settle_s)
     try:
         measured.await_plugins()
-        for process in [
-            measured.launch(each) for each in services or ("watcher", "publisher", "plugin", "reconciler")
-        ]:
+        for process in [measured.launch(each) for each in services or SERVICES]:
             process.wait_ready()
         yield measured
     finally:

@@ -1,6 +1,7 @@
 """The walks of a watcher, by its own metrics."""
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.services.process import Process
@@ -13,7 +14,7 @@ ENDED = "liken_inventory_timestamp_seconds"
 class Walks(NamedTuple):
     """How many walks have ended, the seconds of all together, the Unix time of the end of the last."""
 
-    count: int
+    done: int
     seconds: float
     ended: float
 
@@ -37,12 +38,23 @@ def next_walk(watcher: Process, before: Walks, timeout_s: float = 30.0) -> Walk 
 
     def ended() -> Walks | None:
         now = walks(watcher)
-        return now if now.count > before.count else None
+        return now if now.done > before.done else None
 
     now = eventually(ended, timeout_s, "the watcher walks")
-    return (
-        Walk(now.ended - (now.seconds - before.seconds), now.ended) if now.count == before.count + 1 else None
-    )
+    if now.done > before.done + 1:
+        return None
+    return Walk(now.ended - (now.seconds - before.seconds), now.ended)
+
+
+def settle(watcher: Process, stir: Callable[[], object]) -> None:
+    """Give the watcher reason for a walk by `stir`, and come back when one that began after that has ended.
+
+    All that happened before is then settled and walked, too.
+    """
+    before, stirred = walks(watcher), time.time()
+    stir()
+    while (walk := next_walk(watcher, before)) is None or walk.begin < stirred:
+        before = walks(watcher)
 
 
 def unix(monotonic: float) -> float:
