@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from services.console.uevents import SOCKET, Sender
 
@@ -32,6 +33,22 @@ before = time.process_time_ns()
 for _ in range(int(sys.argv[2])):
     taker.recv(16384)
 print(time.process_time_ns() - before, flush=True)
+"""
+# Sends an apply request with a fixed body at each message of the bus; a slice of its own, named "plain".
+_POSTER = """
+import http.client, sys
+import zmq
+bus, topic, host, path, body = sys.argv[1:6]
+taker = zmq.Context().socket(zmq.SUB)
+taker.setsockopt(zmq.SUBSCRIBE, topic.encode())
+taker.connect(bus)
+server = http.client.HTTPConnection(host)
+taker.recv_multipart()  # what is repeated for its subscription
+print("listens", flush=True)
+while True:
+    taker.recv_multipart()
+    server.request("PATCH", path, body, {"Content-Type": "application/apply-patch+yaml"})
+    server.getresponse().read()
 """
 # Imports one module and waits for ever.
 _SLEEPER = """
@@ -105,6 +122,14 @@ def taker(count: int) -> Iterator[tuple[Sender, "subprocess.Popen[str]"]]:
         sender = Sender(Path(folder))
         yield sender, process
         sender.close()
+
+
+@contextmanager
+def poster(bus: str, topic: str, url: str, body: str) -> Iterator["subprocess.Popen[str]"]:
+    """A process that applies `body` at `url` whenever the topic comes on the bus at that address."""
+    parts = urlsplit(url)
+    with running("-c", _POSTER, bus, topic, parts.netloc, f"{parts.path}?{parts.query}", body) as process:
+        yield process
 
 
 @contextmanager

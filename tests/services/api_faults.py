@@ -7,7 +7,10 @@ Verb = Literal["list", "watch", "get", "apply", "delete", "create"]
 
 
 class Seen(NamedTuple):
-    """One request in the log: bytes are those of the bodies; `at` is monotonic."""
+    """One request in the log: bytes are those of the bodies.
+
+    By time.monotonic(), `came` is when it was there with its whole body, `at` when it was answered.
+    """
 
     verb: str
     resource: str
@@ -15,6 +18,7 @@ class Seen(NamedTuple):
     status: int
     bytes_in: int
     bytes_out: int
+    came: float
     at: float
     query: dict[str, str]
 

@@ -57,6 +57,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        self.came = time.monotonic()
         self._handle({})
 
     def do_PATCH(self) -> None:
@@ -71,6 +72,7 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self) -> Raw:
         self.size_in = int(self.headers.get("Content-Length") or 0)
         content = self.rfile.read(self.size_in)
+        self.came = time.monotonic()
         self.yaml_refuses = self.command == "PATCH" and NOT_IN_YAML.search(content.decode()) is not None
         return dict(json.loads(content)) if content else {}
 
@@ -192,7 +194,15 @@ class Handler(BaseHTTPRequestHandler):
         api = self.server.api
         api.note(
             Seen(
-                self.verb, self.resource, self.name, status, self.size_in, size, time.monotonic(), self.query
+                self.verb,
+                self.resource,
+                self.name,
+                status,
+                self.size_in,
+                size,
+                self.came,
+                time.monotonic(),
+                self.query,
             )
         )
         self.size_in = 0
