@@ -106,11 +106,10 @@ def _idle(played: MeasuredNode, pids: dict[str, int]) -> Iterator[Row]:
     yield _of_all(
         f"CPU of all four, idle for {IDLE_S:.0f} s", used, "ms", beside, Promise("60 ms per 60 s", IDLE_S)
     )
+    changed = {path for path, _ in _changes(played) ^ files}
     counted = {
         "requests to the API server": len(played.api.log) - requests,
-        "files and folders of CDI specs and records that changed": len(
-            {path for path, _ in _changes(played) ^ files}
-        ),
+        "files and folders of CDI specs and records that changed": len(changed),
         "walks": walks(watcher).done - walked,
     }
     for what, count in counted.items():

@@ -137,7 +137,8 @@ def _plain_requests(played: MeasuredNode, inventory: bytes) -> _Plain:
     pool = mine["spec"]["pool"] | {"name": "plain"}
     body = json.dumps(
         {key: mine[key] for key in ("apiVersion", "kind")}
-        | {"metadata": {"name": "plain"}, "spec": mine["spec"] | {"nodeName": "plain", "pool": pool}}
+        | {"metadata": {"name": "plain"}, "spec": mine["spec"] | {"nodeName": "plain", "pool": pool}},
+        separators=(",", ":"),
     )
     url = f"{played.api.url}{SLICES}/plain?fieldManager=plain&force=true"
     requests, taps = [], []

@@ -2,13 +2,18 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from tests.services.process import Process
 from tests.waiting import eventually
 
 COUNT, SECONDS = "liken_walk_seconds_count", "liken_walk_seconds_sum"
 ENDED = "liken_inventory_timestamp_seconds"
+
+
+class Watcher(Protocol):
+    """What answers HTTP requests with a status and a body."""
+
+    def get(self, path: str) -> tuple[int, str]: ...
 
 
 class Walks(NamedTuple):
@@ -26,14 +31,14 @@ class Walk(NamedTuple):
     end: float
 
 
-def walks(watcher: Process) -> Walks:
+def walks(watcher: Watcher) -> Walks:
     status, page = watcher.get("/metrics")
     assert status == 200, page
     values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
     return Walks(int(float(values[COUNT])), float(values[SECONDS]), float(values[ENDED]))
 
 
-def next_walk(watcher: Process, before: Walks, timeout_s: float = 30.0) -> Walk | None:
+def next_walk(watcher: Watcher, before: Walks, timeout_s: float = 30.0) -> Walk | None:
     """The first walk that ended after `before`; None when more than one did, and nobody knows when."""
 
     def ended() -> Walks | None:
@@ -46,7 +51,7 @@ def next_walk(watcher: Process, before: Walks, timeout_s: float = 30.0) -> Walk 
     return Walk(now.ended - (now.seconds - before.seconds), now.ended)
 
 
-def settle(watcher: Process, stir: Callable[[], object]) -> None:
+def settle(watcher: Watcher, stir: Callable[[], object]) -> None:
     """Give the watcher reason for a walk by `stir`, and come back when one that began after that has ended.
 
     All that happened before is then settled and walked, too.

@@ -1,6 +1,7 @@
 """The figures of `make bench`: none without something to compare with, the same in the table and in JSON."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from common.hardware.walk import walk
 from common.inventory import Inventory
 from tests.bench.replay import Replay, record
 from tests.bench.table import NONE, Figure, Promise, Row, save, spread, text, verdict
+from tests.bench.walked import COUNT, ENDED, SECONDS, Walks, next_walk, settle, walks
 from tests.builders import MachineBuilder
 
 ROW = Row(
@@ -88,6 +90,36 @@ def test_json_has_baselines_and_further_figures_as_numbers(tmp_path: Path) -> No
             }
         ],
     }
+
+
+class Pages:
+    """A watcher that answers with one page after the other, and then always with the last."""
+
+    def __init__(self, *pages: Walks) -> None:
+        self.pages = list(pages)
+
+    def get(self, path: str) -> tuple[int, str]:
+        assert path == "/metrics"
+        page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
+        return 200, f"# HELP\n{COUNT} {page.done}.0\n{SECONDS} {page.seconds}\n{ENDED} {page.ended}\n"
+
+
+def test_a_walk_is_known_by_what_is_counted_before_and_after_it() -> None:
+    before = Walks(3, 1.5, 90.0)
+    assert next_walk(Pages(before, before, Walks(4, 1.75, 100.0)), before) == (99.75, 100.0)
+
+
+def test_nobody_knows_when_the_first_of_two_walks_was() -> None:
+    before = Walks(3, 1.5, 90.0)
+    assert next_walk(Pages(Walks(5, 1.75, 100.0)), before) is None
+
+
+def test_a_walk_that_began_before_the_reason_for_it_settles_nothing() -> None:
+    now = time.time()
+    old, new = Walks(2, 2.0, now + 0.1), Walks(3, 2.5, now + 2)
+    watcher = Pages(Walks(1, 1.0, now - 10), old, old, new)
+    settle(watcher, lambda: None)
+    assert walks(watcher) == new
 
 
 def test_the_99th_percentile_of_a_hundred_is_the_last_but_one() -> None:
