@@ -87,7 +87,10 @@ def product(guest: Guest, tell: Tell) -> Iterator[Product]:
         yield liken
         if not guest.locked_up():
             liken.no_event_was_lost()
-            assert guest.call("opens", CARDS) == [], "liken never opens what it gives away"
+            assert guest.call("opens", CARDS) == [], "liken opens no card"
+            guest.call("open_once", f"{CARDS}/card0")
+            assert guest.call("opens", CARDS) == ["card0"], "an open is seen"
+            assert guest.call("since", 0, "overflow") == [], "the witness heard every event"
     finally:
         (Path(guest.work) / "liken.log").write_text(liken.log())
 

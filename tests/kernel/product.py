@@ -109,9 +109,22 @@ class Product:
         listed = self.guest.call("processes", "services.")
         return {word.rpartition(".")[2]: pid for word, pid in listed.items()}
 
-    def kill(self, service: str) -> None:
-        """SIGKILL one service. Its supervisor starts it again."""
-        self.guest.call("kill", self.pids()[service], SIGKILL)
+    def killing_at_the_next_event(self, service: str) -> "Future[None]":
+        """SIGKILL one service as soon as the kernel tells of anything. Its supervisor starts it again."""
+        mark = self.guest.call("mark")
+        return self.guest.begin("kill_at", mark, "uevent", self.pids()[service], SIGKILL)
+
+    def started_again(self, service: str, pids: dict[str, int]) -> None:
+        """Wait until a killed service runs anew; fail when it has taken another one with it."""
+
+        def anew() -> bool:
+            return self.running()[service] != pids[service]
+
+        eventually(anew, START_S, f"{service} runs again", step_s=0.2)
+        before, now = (
+            {name: pid for name, pid in each.items() if name != service} for each in (pids, self.running())
+        )
+        assert now == before, "the others lived on"
 
     def claim(self, name: str, *devices: str, prepare: bool = True) -> Claim:
         """Allocate devices to a new claim and prepare it. Raises RefusedError in the plugin's words."""

@@ -47,6 +47,42 @@ WITHHELD = [
     ("/dev/vda", "storage"),
     ("/dev/vportNpN", "guest"),
 ]
+# What the slice says of some devices of different kinds, from what QEMU was told and its sources; no more than
+# these attributes but for the modalias and a PCI name, which depends on the lists of names on the host.
+USB_HOST = "0000:00:03.0"
+ATTRIBUTES: dict[str, dict[str, str | bool]] = {
+    "usb-1-3-1-0": {
+        **{"bus": "usb", "address": "1-3:1.0", "physicalPath": f"{USB_HOST}/usb2/3:1.0", "subsystem": "tty"},
+        **{"vendor": "0403", "product": "6001", "serial": "FT0001", "driver": "ftdi_sio"},
+        **{"class": "vendor-specific", "classCode": "ff", "name": "QEMU QEMU USB SERIAL"},
+    },
+    "usb-1-5": {
+        **{"bus": "usb", "address": "1-5", "physicalPath": f"{USB_HOST}/usb2/5"},
+        **{"vendor": "08e6", "product": "4433", "serial": f"1-{USB_HOST}-5"},
+        **{"class": "smart-card", "classCode": "0b", "interfaceClasses": "0b", "name": "QEMU QEMU USB CCID"},
+    },
+    "usb-2-4-1-0": {
+        **{"bus": "usb", "address": "2-4:1.0", "physicalPath": f"{USB_HOST}/usb3/4:1.0"},
+        **{"vendor": "46f4", "product": "0001", "serial": "STICK0001", "driver": "usb-storage"},
+        **{"class": "mass-storage", "classCode": "08", "name": "QEMU QEMU USB HARDDRIVE"},
+    },
+    "pci-0000-00-0c-0": {
+        **{"bus": "pci", "address": "0000:00:0c.0", "subsystem": "drm", "renderNode": True},
+        **{
+            "vendor": "1002",
+            "product": "5159",
+            "driver": "radeon",
+            "class": "display",
+            "classCode": "030000",
+        },
+        "resource.kubernetes.io/pciBusID": "0000:00:0c.0",
+        "resource.kubernetes.io/pcieRoot": "pci0000:00",
+    },
+    "platform-i8042": {
+        **{"bus": "platform", "address": "i8042", "subsystem": "input", "driver": "i8042", "class": "input"},
+    },
+}
+UNCLAIMED = {"0000:00:1f.0": ["lpc_ich"], "0000:00:1f.2": ["ahci"]}  # what this guest loads no module for
 SHAREABLE = {"pci-0000-00-04-0", "pci-0000-00-0c-0"}
 
 
@@ -72,6 +108,22 @@ def test_the_inventory_is_exactly_the_expected_one(inventory: dict[str, Any], te
 def test_the_machines_own_nodes_are_withheld_with_their_reason(inventory: dict[str, Any]) -> None:
     found = sorted((shape(entry["node"]), entry["reason"]) for entry in inventory["withheld"])
     assert found == WITHHELD
+
+
+def test_what_has_no_driver_is_told_with_its_module_and_the_disks_use_is_known(
+    inventory: dict[str, Any],
+) -> None:
+    assert {entry["address"]: list(entry["modules"]) for entry in inventory["unclaimed"]} == UNCLAIMED
+    assert inventory["facts"] == {"storage": "observed", "reason": ""}
+
+
+@pytest.mark.parametrize("name", sorted(ATTRIBUTES))
+def test_the_slice_says_what_a_device_is(name: str, inventory: dict[str, Any], guest: Guest) -> None:
+    assert name in {device["name"] for device in inventory["devices"]}
+    offered = guest.call("seen")["offered"][name]["attributes"]
+    said = {key: value for key, typed in offered.items() for value in typed.values()}
+    unknown = {"modalias", *(["name"] if ATTRIBUTES[name]["bus"] == "pci" else [])}
+    assert {key: value for key, value in said.items() if key not in unknown} == ATTRIBUTES[name]
 
 
 def test_only_render_nodes_are_shareable(inventory: dict[str, Any]) -> None:
@@ -115,8 +167,9 @@ def test_every_node_of_dev_is_offered_withheld_or_nobodys(inventory: dict[str, A
     hardware = {path: place for path, place in left.items() if place and "/virtual/" not in place}
     # phantom serial ports, the framebuffer, usbfs nodes of hubs, and of nothing else
     assert {shape(path) for path in hardware} == {"/dev/fbN", "/dev/ttySN", "/dev/bus/usb/N/N"}
-    hubs = {path for path in hardware if path.startswith("/dev/bus/usb")}
-    assert all("/usb" in hardware[path] for path in hubs)
+    hubs = [place.rpartition("/")[2] for path, place in hardware.items() if path.startswith("/dev/bus/usb")]
+    classes = {guest.call("read", f"/sys/bus/usb/devices/{name}/bDeviceClass").strip() for name in hubs}
+    assert classes == {"09"}
 
 
 def test_the_slice_on_the_cluster_lists_the_same_devices(inventory: dict[str, Any], guest: Guest) -> None:

@@ -45,7 +45,7 @@ def test_an_input_device_made_after_the_start_is_opened_in_a_bluetooth_claims_co
     node = f"/dev/input/{free}"
 
     container = runtime.begin(claim.ids[name], "sh", "-c", OPEN_LATER.format(node=node))
-    guest.call("wait_process", "seq 300")
+    guest.call("wait_process", "sh -c ls /dev/input")
     assert guest.call("uinput", "late controller") == node
     done = container.result(120)
     guest.call("uinput_end")

@@ -39,15 +39,19 @@ class Use:
     prepare: str
     take: str
     give: str
+    why: str  # part of what is said to people
 
 
 USES = {
-    "mounted": Use("mkfs.ext4 -q -F DISK", "mkdir -p /run/m && mount DISK /run/m", "umount /run/m"),
-    "swap": Use("mkswap DISK", "swapon DISK", "swapoff DISK"),
+    "mounted": Use(
+        "mkfs.ext4 -q -F DISK", "mkdir -p /run/m && mount DISK /run/m", "umount /run/m", "mounted at /run/m"
+    ),
+    "swap": Use("mkswap DISK", "swapon DISK", "swapoff DISK", "used as swap"),
     "device-mapper": Use(
         "true",
         "echo '0 SECTORS linear DISK 0' | dmsetup create --noudevsync used",
         "dmsetup remove --noudevsync used",
+        "part of dm-",
     ),
     "md": Use(
         "modprobe raid1",
@@ -56,6 +60,7 @@ USES = {
         " && echo $((SECTORS / 2)) > component_size && echo NUMBERS > new_dev && echo 0 > dev-NAME/slot"
         " && echo active > array_state",
         "echo clear > /sys/block/md127/md/array_state",
+        "part of md127",
     ),
     # mounted by its other member: nothing but /sys/fs/btrfs tells of this one
     "btrfs member": Use(
@@ -63,11 +68,13 @@ USES = {
         " && mkdir -p /run/b && btrfs device scan OTHER DISK",
         "mount -t btrfs OTHER /run/b",
         "umount /run/b && btrfs device scan --forget && wipefs -q -a OTHER",
+        "mounted btrfs",
     ),
     "btrfs": Use(
         "modprobe btrfs && mkfs.btrfs -q -f --mixed DISK && mkdir -p /run/b && btrfs device scan DISK",
         "mount -t btrfs DISK /run/b",
         "umount /run/b",
+        "mounted btrfs",
     ),
 }
 
@@ -108,6 +115,7 @@ def test_a_stick_is_withheld_while_the_machine_uses_it(
             f" ({(safe - ended) * 1000:+.0f} ms after its end), in the slice {unlisted - ended:.2f} s"
             f" after it; {reasons[f'/dev/{disk}']}"
         )
+        assert use.why in reasons[f"/dev/{disk}"]
         assert safe - ended < SAFE_S
         assert unlisted - ended < SLICE_S
         prompt = safe - ended <= WITHHELD_S and unlisted - ended <= LISTED_S

@@ -16,7 +16,7 @@ STICK = KINDS["stick"]
 FTDI = KINDS["ftdi serial"]
 STICK_BURSTS = 2  # the kernel scans a stick a second after it came
 PAIRS = 500
-FLOOD = 3000  # events; what an unprivileged socket buffer of 208 KiB holds is a tenth of that
+FLOOD = 3000  # events; what an unprivileged socket buffer of 208 KiB holds is a sixth of that
 GROWTH_KIB = 8 * 1024
 WATCHER_METRICS = "http://127.0.0.1:9200/metrics"
 

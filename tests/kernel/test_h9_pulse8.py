@@ -201,7 +201,7 @@ def test_a_detached_lines_claims_are_absent_and_come_back_when_it_is_attached_ag
     assert specs(declared, claims) == [{adapter.cec: before[0]}, {adapter.input: before[1]}]
     declared.agree(has=[*names, adapter.hid])
     keeps = guest.call("start", ["sh", "-c", f"exec sleep 600 <{before[0][0]}"], "/dev/null")
-    guest.call("wait_process", "sleep 600")
+    guest.call("wait_process", "sleep 600")  # after the shell has opened the node
 
     safe = [declared.waiting_for_spec(claims[each], {names[each]: absent(names[each])}) for each in (0, 1)]
     gone = declared.waiting_for_slice(lacks=names)

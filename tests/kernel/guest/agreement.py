@@ -1,5 +1,6 @@
 """Whether inventory, slices, presence and specs tell the same, by rules of this file."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ def disagreement(seen: Seen, states: States, has: Iterable[str], lacks: Iterable
     if not seen.whole:
         return "there is no inventory"
     inventory = {device["name"]: device for device in seen.whole["devices"]}
-    found = [*_slices(seen, inventory, set(has), set(lacks)), *_claims(seen, states)]
+    found = [*_pool(seen), *_slices(seen, inventory, set(has), set(lacks)), *_claims(seen, states)]
     for claim, devices in states.items():
         spec = seen.specs.get(claim, {})
         found += [
@@ -28,6 +29,21 @@ def disagreement(seen: Seen, states: States, has: Iterable[str], lacks: Iterable
             if (wrong := _wrong_nodes(spec.get(name, []), name, state, inventory.get(name)))
         ]
     return "; ".join(found)
+
+
+def _pool(seen: Seen) -> Iterator[str]:
+    """What makes consumers pass over a pool: resource.k8s.io/v1 ResourceSliceSpec."""
+    heads = [
+        (spec["driver"], spec["nodeName"], spec["pool"]["name"], spec["pool"]["resourceSliceCount"])
+        for spec in seen.slices
+    ]
+    if set(heads) != {("liken.sh", "guest", "guest", len(heads))}:
+        yield f"the slices are of {heads}"
+    if len({spec["pool"]["generation"] for spec in seen.slices}) != 1:
+        yield "the slices have several generations"
+    names = [device["name"] for spec in seen.slices for device in spec.get("devices") or []]
+    if len(names) != len(set(names)):
+        yield f"a device is in the slices twice: {sorted(names)}"
 
 
 def _slices(seen: Seen, inventory: dict[str, Any], has: set[str], lacks: set[str]) -> Iterator[str]:
@@ -61,19 +77,18 @@ def _published(device: dict[str, Any]) -> dict[str, Any]:
 def _wrong_nodes(paths: list[str], name: str, state: str, device: dict[str, Any] | None) -> str:
     if state in PLACEHOLDERS:
         right = [f"/dev/liken.sh/{PLACEHOLDERS[state]}/{name}"]
-        return "" if paths == right else f"the spec names {paths}"
-    if not paths or any(path.startswith("/dev/liken.sh/") for path in paths):
-        return f"the spec names {paths}"
-    if device is None:  # it lost its driver and keeps its usbfs node; nothing published to compare with
-        return ""
+        listed = device is not None and state in ("absent", "withheld")
+        return "it is published" if listed else "" if paths == right else f"the spec names {paths}"
+    if device is None:  # a program took it from its driver: it keeps its usbfs node
+        kept = len(paths) == 1 and paths[0].startswith("/dev/bus/usb/")
+        return "" if kept else f"the spec names {paths}, and it is not published"
     right = sorted(node["path"] for node in device["nodes"])
     if paths != right:
         return f"the spec names {paths}, the inventory {right}"
     stated = {
         node["path"] for node in device["nodes"] if node.get("type")
     }  # whether there is a device or not
-    return ", ".join(
-        f"{path} belongs to {place}"
-        for path in paths
-        if path not in stated and (place := foreign(path, device["address"]))
-    )
+    there = [path for path in paths if path not in stated]
+    wrong = [f"nothing is at {path}" for path in there if not os.path.lexists(path)]
+    wrong += [f"{path} belongs to {place}" for path in there if (place := foreign(path, device["address"]))]
+    return ", ".join(wrong)

@@ -1,5 +1,7 @@
 """What the harness can ask of the guest. Arguments and results are plain JSON."""
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import time
@@ -48,6 +50,12 @@ def start(argv: list[str], log: str, environment: dict[str, str] | None = None) 
 
 
 def kill(pid: int, signal: int) -> None:
+    os.kill(pid, signal)
+
+
+def kill_at(mark: int, what: str, pid: int, signal: int) -> None:
+    """Kill a process at the first note of a kind from `mark` on."""
+    _observers[-1].wait_note(mark, what, 90.0)
     os.kill(pid, signal)
 
 
@@ -277,17 +285,26 @@ def power_cycle(device: str) -> None:
     configuration.write_text("1")
 
 
+LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81  # linux/loop.h
+FIRST_LOOP = 100
+
+
 def storm(pairs: int) -> list[float]:
     """Make and remove `pairs` veth pairs, with a loop device after every ten; boottime() before and after."""
     began = boottime()
+    control = os.open("/dev/loop-control", os.O_RDWR)
     for batch in range(0, pairs, 10):
         lines = "".join(
             f"link add va{number} type veth peer name vb{number}\nlink del va{number}\n"
             for number in range(batch, min(batch + 10, pairs))
         )
         subprocess.run(["ip", "-batch", "-"], input=lines, text=True, check=True, capture_output=True)
-        subprocess.run(["losetup", "--find", "/run/storm.img"], check=True, capture_output=True)
-        subprocess.run(["losetup", "--detach-all"], check=True)
+        number = FIRST_LOOP + batch
+        fcntl.ioctl(control, LOOP_CTL_ADD, number)
+        subprocess.run(["losetup", f"/dev/loop{number}", "/run/storm.img"], check=True, capture_output=True)
+        subprocess.run(["losetup", "--detach", f"/dev/loop{number}"], check=True)
+        fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
+    os.close(control)
     return [began, boottime()]
 
 
@@ -308,9 +325,18 @@ def metric(url: str, name: str) -> float:
 
 
 def wait_process(words: str, timeout_s: float = 60.0) -> None:
-    """Wait until a process runs whose command line contains `words`."""
+    """Wait until a process runs whose command line begins with `words`."""
     deadline = time.monotonic() + timeout_s
-    while subprocess.run(["pgrep", "-f", words], capture_output=True, check=False).returncode:
+    while not any(line.startswith(words) for line in _command_lines()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no process with {words!r} within {timeout_s} s")
-        time.sleep(0.1)
+            raise TimeoutError(f"no process {words!r} within {timeout_s} s")
+        time.sleep(0.05)
+
+
+def _command_lines() -> list[str]:
+    lines = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                lines.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return lines

@@ -1,7 +1,7 @@
 """Reads every CDI spec at the moment it is written, and notes when one names a node of other hardware.
 
-fanotify gives the very file that was written, opened; whatever replaces it a moment later, nothing is missed.
-The numbers are those of linux/fanotify.h.
+fanotify gives the very file that was written, opened, whatever replaces it a moment later. Whose its nodes
+are is asked when the event is read. The numbers are those of linux/fanotify.h.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ from tests.kernel.guest.ownership import foreign
 
 FAN_CLOEXEC, FAN_MARK_ADD, FAN_CLOSE_WRITE, FAN_EVENT_ON_CHILD = 0x1, 0x1, 0x8, 0x08000000
 AT_FDCWD = -100
+_END = "no spec: the guard ends"
 _EVENT = struct.Struct("=IBBHQii")  # length, version, reserved, length of this, mask, file, process
 
 
@@ -31,12 +32,15 @@ class Guard:
         self._owners = dict(owners)
         self._newest: dict[str, list[str]] = {}
         self._lock = threading.Lock()
+        self._last = cdi / ".guard"  # written at the end: what came before it has been read then
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failure = ""
         libc = ctypes.CDLL(None, use_errno=True)
         self._group = libc.fanotify_init(FAN_CLOEXEC, os.O_RDONLY | os.O_CLOEXEC)
         mask = ctypes.c_uint64(FAN_CLOSE_WRITE | FAN_EVENT_ON_CHILD)
         if self._group < 0 or libc.fanotify_mark(self._group, FAN_MARK_ADD, mask, AT_FDCWD, bytes(cdi)) < 0:
             raise OSError(ctypes.get_errno(), f"fanotify: {os.strerror(ctypes.get_errno())}")
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._thread.start()
 
     def look_again(self, why: str) -> None:
         """Look whose the nodes are that the newest specs name: hardware came, a number may be another's."""
@@ -44,26 +48,38 @@ class Guard:
             for claim, paths in self._newest.items():
                 self._look(claim, paths, why)
 
-    def report(self) -> dict[str, Any]:
+    def end(self) -> dict[str, Any]:
+        """What was seen up to now. Raises RuntimeError when it may not be all."""
+        self._last.write_text(_END)
+        self._thread.join(timeout=60)
+        self._last.unlink()
+        if self._thread.is_alive() or self._failure:
+            raise RuntimeError(f"the guard is blind: {self._failure or 'it does not end'}")
         with self._lock:
-            return {"looks": self.looks, "written": list(self.written), "wrong": list(self.wrong)}
-
-    def end(self) -> None:
-        with self._lock:
-            self._owners = {}
             self._newest = {}
+            return {"looks": self.looks, "written": self.written, "wrong": self.wrong}
 
-    def _watch(self) -> None:
-        while self._owners:
-            data = os.read(self._group, 4096)
-            for length, _, _, _, _, file, _ in _EVENT.iter_unpack(data):
-                if length != _EVENT.size:
-                    raise ValueError(f"an event of {length} bytes")
-                try:
-                    self._read(os.pread(file, 1 << 20, 0))
-                finally:
-                    os.close(file)
+    def _run(self) -> None:
+        try:
+            while not self._take():
+                pass
+        except Exception as error:  # noqa: BLE001 - `end` tells
+            self._failure = f"{type(error).__name__}: {error}"
         os.close(self._group)
+
+    def _take(self) -> bool:
+        """Read what waits; whether the end was among it."""
+        ended = False
+        for length, _, _, _, _, file, _ in _EVENT.iter_unpack(os.read(self._group, 4096)):
+            if length != _EVENT.size or file < 0:
+                raise ValueError("the kernel dropped events" if file < 0 else f"an event of {length} bytes")
+            try:
+                content = os.pread(file, 1 << 20, 0)
+            finally:
+                os.close(file)
+            ended = ended or content == _END.encode()
+            self._read(content)
+        return ended
 
     def _read(self, content: bytes) -> None:
         try:

@@ -32,7 +32,7 @@ def uinput_end() -> None:
         os.close(_inlets.pop())
 
 
-IN_OPEN, IN_Q_OVERFLOW = 0x20, 0x4000  # linux/inotify.h
+IN_OPEN, IN_Q_OVERFLOW, IN_IGNORED = 0x20, 0x4000, 0x8000  # linux/inotify.h
 _watches: dict[str, int] = {}  # watched folder -> inotify file
 
 
@@ -62,8 +62,8 @@ def opens(folder: str) -> list[str]:
     while data := _pending(_watches[folder]):
         while data:
             _, mask, _, length = struct.unpack_from("iIII", data)
-            if mask & IN_Q_OVERFLOW:
-                raise OverflowError(f"more was opened in {folder} than the kernel keeps")
+            if mask & (IN_Q_OVERFLOW | IN_IGNORED):
+                raise RuntimeError(f"{folder} went away, or more was opened there than the kernel keeps")
             if name := data[16 : 16 + length].rstrip(b"\0").decode():  # without: the folder itself
                 names.append(name)
             data = data[16 + length :]

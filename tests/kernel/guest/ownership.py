@@ -8,7 +8,8 @@ def foreign(path: str, address: str) -> str:
     """Where below /sys/devices the node at `path` belongs; "" when that is the hardware at `address`.
 
     Hardware at a USB interface (1-8:1.0) owns the usbfs node of its device (1-8) as well. A path where
-    nothing is, or a node of no device, is nobody's. So is what lies below virtual/, without hardware.
+    nothing is, or a node of no device, is nobody's. What has no hardware is foreign to all but for uinput
+    and uhid.
     """
     try:
         status = os.stat(path)  # noqa: PTH116 - pathlib takes seconds to import in an emulator
@@ -19,4 +20,4 @@ def foreign(path: str, address: str) -> str:
         return ""
     if f"/{address}/" in f"{place}/" or place.endswith(f"/{address.partition(':')[0]}"):
         return ""
-    return "" if "/virtual/" in place else place
+    return "" if place.endswith(("/virtual/misc/uinput", "/virtual/misc/uhid")) else place
