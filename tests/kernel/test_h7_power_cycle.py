@@ -18,7 +18,7 @@ FTDI = KINDS["ftdi serial"]
 # The first two are plugged last to first, so that the kernel gives their numbers the other way round when
 # the whole hub comes back.
 PORTS = ("8.2", "8.1", "8.3", "8.4", "8.5", "8.6")
-SLOW_SETTLE_S = 20.0  # six adapters come back in three to ten seconds on an emulated processor
+SLOW_SETTLE_S = 8.0  # six adapters come back in three to ten seconds on an emulated processor
 
 
 @pytest.fixture(scope="module")
