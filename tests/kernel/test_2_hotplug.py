@@ -14,7 +14,7 @@ from tests.kernel.product import SAFE_S, SETTLED_S, SLICE_S, Claim, Product, abs
 from tests.waiting import eventually
 
 QUIET_S = SETTLED_S + 1.5  # after this no walk belongs to the burst any more
-PAUSE_S = 0.6 * SETTLED_S  # a busy watcher reads an event some tenths of a second late
+PAUSE_S = 0.4 * SETTLED_S  # a watcher on a busy host reads an event half a second late
 CLAIMABLE = sorted(name for name, kind in KINDS.items() if kind.device)
 OTHERS = sorted(KINDS.keys() - set(CLAIMABLE))
 
