@@ -199,9 +199,8 @@ class Store:
             status = write_atomically(path, content)
         self._known[record.uid] = (_signature(status), Entry(record.uid, "readable", record))
         try:
-            os.unlink(self._path(record.uid, _ASIDE))  # noqa: PTH108 - as above
-        except FileNotFoundError:
-            pass
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(record.uid, _ASIDE))  # noqa: PTH108 - as above
         except OSError as error:
             raise MachineError(f"cannot remove {self._path(record.uid, _ASIDE)}: {error.strerror}") from error
 

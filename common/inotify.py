@@ -7,6 +7,7 @@ from pathlib import Path
 
 # linux/inotify.h
 CLOSE_WRITE, MOVED_FROM, MOVED_TO, DELETE, DELETE_SELF, MOVE_SELF = 0x8, 0x40, 0x80, 0x200, 0x400, 0x800
+COMES_OR_GOES = DELETE | DELETE_SELF | MOVE_SELF | MOVED_FROM | MOVED_TO  # an entry, or the folder itself
 _ONLYDIR = 0x1000000
 _READ_BYTES = 65536
 

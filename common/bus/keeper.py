@@ -4,35 +4,15 @@ import logging
 import time
 from collections.abc import Callable
 
+from common.attempts import LONGEST_PAUSE_S, Attempts
 from common.bus.place import Place
 from common.errors import LikenError
-from common.inotify import DELETE, DELETE_SELF, MOVE_SELF, MOVED_FROM, MOVED_TO, Inotify
+from common.inotify import COMES_OR_GOES, Inotify
 
 log = logging.getLogger(__name__)
 
 BACKSTOP_S = 60.0  # a folder above ours that is renamed says nothing to us
 WITHOUT_EVENTS_S = 5.0  # the system gives no inotify: looking costs some 50 microseconds
-FIRST_PAUSE_S = 0.1  # doubled after each attempt, whether it worked or not, up to
-LONGEST_PAUSE_S = 5.0  # ... this: somebody may delete all the time, or the disk may be full
-CALM_S = 60.0  # without an attempt; then the pauses begin anew
-_EVENTS = DELETE | DELETE_SELF | MOVE_SELF | MOVED_FROM | MOVED_TO
-
-
-class Attempts:
-    """When the next attempt may be: the first at once, later ones after doubling pauses."""
-
-    def __init__(self) -> None:
-        self._last = float("-inf")
-        self._pause_s = 0.0
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next attempt; 0 for now."""
-        return max(0.0, self._last + self._pause_s - now)
-
-    def did(self, now: float) -> None:
-        again = now - self._last < CALM_S
-        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S) if again else FIRST_PAUSE_S
-        self._last = now
 
 
 class Keeper:
@@ -105,7 +85,7 @@ class Keeper:
         if self._watch is not None:
             self._events.remove(self._watch)
         try:
-            self._watch = self._events.add(self._place.folder, _EVENTS)
+            self._watch = self._events.add(self._place.folder, COMES_OR_GOES)
         except OSError as error:
             self._watch = None
             log.warning("cannot watch %s: %s; it is looked at again soon", self._place.folder, error.strerror)

@@ -6,11 +6,9 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from common.inotify import DELETE, DELETE_SELF, MOVE_SELF, MOVED_FROM, MOVED_TO, Inotify
+from common.inotify import COMES_OR_GOES, Inotify
 
 log = logging.getLogger(__name__)
-
-_EVENTS = DELETE | DELETE_SELF | MOVE_SELF | MOVED_FROM | MOVED_TO
 
 
 class Folders:
@@ -37,7 +35,7 @@ class Folders:
         before, self._watches = self._watches, []
         with contextlib.suppress(OSError):  # gone just now: whoever binds there makes it again
             for folder in self._folders:
-                self._watches.append(self._events.add(folder, _EVENTS))
+                self._watches.append(self._events.add(folder, COMES_OR_GOES))
         for watch in set(before) - set(self._watches):  # not those that stay: each that ends is an event
             self._events.remove(watch)
         return len(self._watches) == len(self._folders)

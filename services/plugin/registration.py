@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from common.bus.keeper import Attempts
+from common.attempts import Attempts
 from services.plugin.api import pluginregistration_pb2 as api
 from services.plugin.api import pluginregistration_pb2_grpc
 from services.plugin.metrics import PluginMetrics

@@ -13,8 +13,8 @@ from common.locks import LockTimeoutError
 from common.logs import claim_log
 from common.prepared import Prepared, claim_presence, device_presence, facts_for, moment, unknown_states
 from common.projection import DeviceState, Projection, Seen
-from services.reconciler.held import by_usbfs
 from services.reconciler.metrics import ReconcilerMetrics
+from services.reconciler.silent import by_usbfs
 
 log = logging.getLogger(__name__)
 

@@ -34,18 +34,23 @@ class Recorder:
 
 
 class Replay:
-    """The reads of `work` below `root`, ready to be done again: calling it does them all."""
+    """The reads of `work` below `root`, ready to be done again: calling it does them all.
+
+    It gives how many found something: what is not there is an answer, too, and the walk asked for it.
+    """
 
     def __init__(self, root: Path, asked: list[tuple[str, str]]) -> None:
         self.asked = asked
         self._calls = [(_plain(how, path), f"{root}/{path}") for how, path in asked]
 
-    def __call__(self) -> None:
+    def __call__(self) -> int:
+        found = len(self._calls)
         for call, path in self._calls:
             try:
                 call(path)
             except OSError:
-                continue  # not there: that is an answer, too, and the walk asked for it
+                found -= 1
+        return found
 
     def __len__(self) -> int:
         return len(self._calls)

@@ -77,7 +77,7 @@ def detach_and_release(guest: Guest, product: Product, runtime: Runtime) -> floa
     return float(at - bound)
 
 
-def test_a_killed_program_shows_at_the_backstop_and_is_no_lost_event(
+def test_a_program_that_dies_shows_at_the_backstop_and_is_no_lost_event(
     guest: Guest, product: Product, plugs: Plugs, runtime: Runtime, tell: Tell
 ) -> None:
     """The kernel tells nobody when usbfs lets go of an interface."""

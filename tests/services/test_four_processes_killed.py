@@ -159,6 +159,7 @@ def test_a_kill_during_a_prepare_loses_nothing(machine: Supervised, service: str
     kill_during(machine, service, lambda: until_done(lambda: machine.kubelet.prepare(claim)[claim.uid].error))
     machine.claims[number] = claim
     then_all_works(machine)
+    assert machine.given(claim) == {device(number): machine.nodes(number)}
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -148,4 +148,5 @@ def test_the_baseline_asks_once_for_each_thing_that_was_asked_for(tmp_path: Path
 
 def test_the_baseline_takes_what_is_not_there_for_an_answer(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
-    Replay(tmp_path, [("read", "sys/none"), ("link", "sys/none"), ("entries", "sys/none")])()
+    asked = [("read", "sys/none"), ("link", "sys/none"), ("entries", "sys/none"), ("entries", "sys")]
+    assert Replay(tmp_path, asked)() == 1

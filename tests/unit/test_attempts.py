@@ -1,6 +1,6 @@
-"""How often a sender may put its socket back."""
+"""How often something that others take away may be put back."""
 
-from common.bus.keeper import CALM_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
+from common.attempts import CALM_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 
 
 def pauses(attempts: Attempts, count: int) -> list[float]:
